@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "changed_manifests.h"
-#include "core/executor.h"
+#include "core/program_text.h"
 #include "grt/kernels.h"
 #include "grt/session.h"
 #include "recording.h"

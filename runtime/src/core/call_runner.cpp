@@ -1,4 +1,4 @@
-//===- call_runner.cpp - Running functions of layers -------------------------===//
+//===- call_runner.cpp - Running functions of layers ----------------------===//
 //------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/executor.h"
+#include "core/loader.h"
 
 #include <utility>
 
@@ -18,10 +19,10 @@ Rank::Rank(RunState &state, Communicator &communicator, Activity &activity,
       batch(facts, memories), inspector(facts, memories, observer, batch),
       calls(facts, memories, observer, batch, inUse, inspector),
       streams(memories), ties(memories, observer, inUse, streams),
-      stepEnd(facts, memories, observer, batch, inUse),
+      stepEnd(RankLoader::stepEndOf(*this, batch)),
       interpreter(facts, memories, observer, batch, inUse, calls, streams, ties,
-                  stepEnd),
-      graphs(memories, observer, batch, streams, interpreter, stepEnd) {}
+                  *stepEnd),
+      graphs(memories, observer, batch, streams, interpreter, *stepEnd) {}
 
 //===----------------------------------------------------------------------===//
 // A step
@@ -36,7 +37,7 @@ void Rank::take(std::shared_ptr<const PassInput> pass) {
 void Rank::beginStep() {
   batch.begin();
   interpreter.beginStep();
-  stepEnd.results.updateLeftOut = false;
+  stepEnd->results.updateLeftOut = false;
   facts.activity.setStep(observer.step);
   inUse.beginStep();
   observer.at(nullptr);
@@ -52,32 +53,35 @@ void Rank::train() {
     recorder->beginStep(observer.step);
   }
   memories.device->measureWaits(batch.input->measuresWaits);
-  stepEnd.results.stepKind = StepKind::Calls;
+  stepEnd->results.stepKind = StepKind::Calls;
   if (recorder && recorder->isActive())
-    stepEnd.results.stepKind = StepKind::Recorded;
-  if (facts.manifest.delay)
-    trainLate();
-  else
-    trainBatch();
+    stepEnd->results.stepKind = StepKind::Recorded;
+  runStep();
   if (recorder)
     recorder->endStep();
   memories.device->measureWaits(false);
   inUse.lookAtHeap();
 }
 
-void Rank::trainBatch() {
-  beginStep();
+void Rank::runStep() {
+  beginBatches();
   if (graphs.holdStep()) {
-    stepEnd.results.stepKind = StepKind::Graphs;
+    stepEnd->results.stepKind = StepKind::Graphs;
     return graphs.train();
   }
   graphs.leave();
-  runSteadyParts();
+  // Only schedules that go on have a prologue and an end without a next batch.
+  if (!batch.input->begun)
+    interpreter.runPart(GRT_PART_PROLOGUE);
+  if (batch.input->next || !facts.schedule().parts[GRT_PART_DRAIN].count)
+    runSteadyParts();
+  else
+    interpreter.runPart(GRT_PART_DRAIN);
   interpreter.runPart(GRT_PART_STEP_END);
   streams.join();
+  batch.turnTo(0);
   graphs.warm = true;
-  if (facts.state.ahead())
-    stepEnd.endPass();
+  stepEnd->endStep();
 }
 
 void Rank::evaluate(bool firstMicroBatchOnly) {
@@ -86,7 +90,7 @@ void Rank::evaluate(bool firstMicroBatchOnly) {
   graphs.leave();
   interpreter.runPart(GRT_PART_EVALUATE, firstMicroBatchOnly);
   streams.join();
-  stepEnd.endPass();
+  stepEnd->endEvaluation();
   inUse.lookAtHeap();
 }
 
@@ -99,7 +103,7 @@ void Rank::inspect() {
     interpreter.runPart(GRT_PART_EVALUATE);
   while (toNextPart());
   inUse.tracks = tracked;
-  inspector.end(stepEnd.gathered);
+  inspector.end(stepEnd->gathered);
 }
 
 //===----------------------------------------------------------------------===//
@@ -124,9 +128,9 @@ bool Rank::toNextPart() {
     return false;
   // What is under way still reads the data of this part, and adds its loss.
   streams.join();
-  stepEnd.fetch(/*withNorm=*/false);
+  stepEnd->fetch(/*withNorm=*/false);
   memories.device->waitForAll();
-  batch.earlierLosses += stepEnd.fetchedLosses();
+  batch.earlierLosses += stepEnd->fetchedLosses();
   ++batch.part;
   batch.fillData(0, *batch.input->batch);
   return true;
@@ -148,34 +152,26 @@ void Rank::completeWeights() {
     interpreter.makeOlderWeights();
 }
 
-void Rank::trainLate() {
+void Rank::beginBatches() {
   const PassInput &input = *batch.input;
   // The host writes where an earlier batch has been read.
-  memories.device->waitForAll();
-  graphs.leave();
+  if (input.begun || input.next)
+    memories.device->waitForAll();
   if (input.begun) {
     ++batch.since;
-    stepEnd.results.updateLeftOut = false;
+    stepEnd->results.updateLeftOut = false;
     interpreter.beginStep();
     facts.activity.setStep(input.step);
+    // Hyperparameters may have changed since the batch was begun.
+    batch.fillStep(0, input.step, input.batch->countedValues);
   } else {
     beginStep();
   }
   completeWeights();
-  // Hyperparameters may have changed since the batch was begun.
-  batch.fillStep(0, input.step, input.batch->countedValues);
-  bool goesOn = input.next != nullptr;
-  if (goesOn) {
+  if (input.next) {
     batch.fillStep(1, input.step + 1, input.next->countedValues);
     batch.fillData(1, *input.next);
   }
-  if (!input.begun)
-    interpreter.runPart(GRT_PART_PROLOGUE);
-  interpreter.runPart(goesOn ? GRT_PART_STEADY : GRT_PART_DRAIN);
-  interpreter.runPart(GRT_PART_STEP_END);
-  streams.join();
-  batch.turnTo(0);
-  stepEnd.endPass();
 }
 
 //===----------------------------------------------------------------------===//

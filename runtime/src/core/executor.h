@@ -37,12 +37,12 @@ public:
   /// version of them that is a copy.
   void changedWeights(bool olderToo) {
     hasOlderWeights = olderToo;
-    stepEnd.forget();
+    stepEnd->forget();
   }
   /// The norm by which the next batch is clipped, where that is one batch late;
   /// negative: there is none. Between steps.
-  double normOfLastStep() const { return stepEnd.normBefore; }
-  void setNormOfLastStep(double norm) { stepEnd.normBefore = norm; }
+  double normOfLastStep() const { return stepEnd->normBefore; }
+  void setNormOfLastStep(double norm) { stepEnd->normBefore = norm; }
   /// Makes older versions, where there are any, if they are not there.
   void completeWeights();
   /// What was begun with others and left for later is ended, so that newest
@@ -53,7 +53,7 @@ public:
   /// `told` is called with its loss as soon as it is known, where ranks go on
   /// without each other.
   void whenLossIsKnown(std::function<void(const LossSums &)> told) {
-    stepEnd.lossIsKnown = std::move(told);
+    stepEnd->lossIsKnown = std::move(told);
   }
   /// Returns when all that this rank was asked for is done.
   void finish();
@@ -72,7 +72,7 @@ public:
   }
 
   bool hasLoss() const { return memories.hasLoss(); }
-  const StepResults &results() const { return stepEnd.results; }
+  const StepResults &results() const { return stepEnd->results; }
 
   int globalRank() const { return facts.self; }
   int localRank() const { return facts.local; }
@@ -122,10 +122,12 @@ public:
 private:
   friend class RankLoader;
 
+  /// Of a batch that was not begun.
   void beginStep();
-  /// Executes a batch, or one whose gradients are late.
-  void trainBatch();
-  void trainLate();
+  /// The same, or of one that was begun ahead; and of the next one, if there
+  /// is one.
+  void beginBatches();
+  void runStep();
   /// Forward and backward of all parts of the batch.
   void runSteadyParts();
   /// Adds up the losses of a part and puts the data of the next one where it is
@@ -141,7 +143,7 @@ private:
   CallRunner calls;
   RankStreams streams;
   Ties ties;
-  StepEnd stepEnd;
+  std::unique_ptr<StepEnd> stepEnd;
   Interpreter interpreter;
   StepGraphs graphs;
   bool hasOlderWeights = false;

@@ -64,7 +64,7 @@ void Interpreter::runPart(grt_part part, bool firstMicroBatchOnly) {
     runTask(task, partsOf(task, firstMicroBatchOnly),
             part == GRT_PART_STEP_END);
     if (isLastLoss(task, part))
-      stepEnd.tellLoss();
+      stepEnd.lossIsThere();
   }
 }
 

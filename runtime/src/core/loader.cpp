@@ -22,10 +22,25 @@ namespace grt {
 RankLoader::RankLoader(Rank &rank)
     : facts(rank.facts), memories(rank.memories), observer(rank.observer),
       inUse(rank.inUse), batch(rank.batch), calls(rank.calls),
-      streams(rank.streams), ties(rank.ties), stepEnd(rank.stepEnd),
+      streams(rank.streams), ties(rank.ties), stepEnd(*rank.stepEnd),
       interpreter(rank.interpreter), graphs(rank.graphs), state(facts.state),
       manifest(facts.manifest), host(facts.host), activity(facts.activity),
       role(*facts.role), self(facts.self), local(facts.local) {}
+
+std::unique_ptr<StepEnd> RankLoader::stepEndOf(const Rank &rank,
+                                               BatchInFlight &batch) {
+  const Manifest &manifest = rank.facts.manifest;
+  auto make = [&]<class End>(std::type_identity<End>) {
+    return std::make_unique<End>(rank.facts, rank.memories, rank.observer,
+                                 batch, rank.inUse,
+                                 !manifest.updatesJustInTime);
+  };
+  if (manifest.delay && manifest.clip)
+    return make(std::type_identity<LateStepEnd>());
+  if (rank.facts.state.ahead())
+    return make(std::type_identity<ToldStepEnd>());
+  return make(std::type_identity<StepEnd>());
+}
 
 void Rank::load() { RankLoader(*this).load(); }
 
@@ -69,13 +84,9 @@ void RankLoader::load() {
     prepareLayer(i);
   interpreter.procedures =
       Procedures(state.program.file(), size_t(facts.roleNumber), role);
-  stepEnd.gathered.resize(size_t(host.size()));
-  stepEnd.decidedBy.resize(size_t(host.size()));
+  stepEnd.reserve(size_t(host.size()));
   batch.olderOffset = manifest.delay ? manifest.versionStride(role) : 0;
   prepareTies();
-  for (const Role &each : manifest.roles)
-    if (each.layers.back().output == OutputKind::Loss)
-      stepEnd.withLoss = each.devices;
   prepareKernels();
   warmUp();
   initialiseWeights();

@@ -29,6 +29,9 @@ class RankLoader {
 public:
   explicit RankLoader(Rank &rank);
 
+  /// How ranks decide of updates, and tell each other their losses.
+  static std::unique_ptr<StepEnd> stepEndOf(const Rank &rank,
+                                            BatchInFlight &batch);
   /// All of it; on the rank's own thread, and collective over all ranks.
   void load();
 

@@ -15,15 +15,9 @@
 
 namespace grt {
 
-bool StepEnd::needsNorm() const {
-  return facts.manifest.delay || !facts.state.ahead();
-}
-
 void StepEnd::norm() {
-  if (facts.manifest.delay)
-    return normLate();
   fetch(/*withNorm=*/true);
-  decide();
+  decide(/*onDevice=*/false);
 }
 
 void StepEnd::decide(bool onDevice) {
@@ -36,7 +30,7 @@ void StepEnd::decide(bool onDevice) {
   const UpdateDecision decision =
       decideUpdate(decidedBy.data(), uint64_t(facts.host.size()),
                    facts.manifest.clip, h.clipNorm, h.skipNorm);
-  results.updateLeftOut = !facts.manifest.updatesJustInTime && decision.leftOut;
+  results.updateLeftOut = decides && decision.leftOut;
   batch.step->clip_factor = decision.clipFactor;
   if (onDevice)
     return checkDecision(decision);
@@ -60,17 +54,9 @@ void StepEnd::checkDecision(const UpdateDecision &decision) const {
         (decision.leftOut ? " and no update" : " and an update"));
 }
 
-void StepEnd::endPass() {
+void StepEnd::endEvaluation() {
   fetch(/*withNorm=*/false);
   gather(/*ofGraph=*/false);
-}
-
-void StepEnd::tellLoss() {
-  if (!lossIsKnown || !facts.state.ahead() || !memories.hasLoss())
-    return;
-  fetch(/*withNorm=*/false);
-  addLosses();
-  lossIsKnown(results.ownLoss);
 }
 
 void StepEnd::fetch(bool withNorm) {
@@ -132,8 +118,6 @@ void StepEnd::gather(bool ofGraph) {
   else
     memories.device->wait();
   addLosses();
-  if (facts.state.ahead() && batch.input->mode == GRT_MODE_TRAIN)
-    return shareLosses();
   const bool trains = batch.input->mode == GRT_MODE_TRAIN;
   RankNumbers::gather(
       facts.host,
@@ -157,27 +141,65 @@ void StepEnd::gather(bool ofGraph) {
     results.requestsHeard = requests;
 }
 
-void StepEnd::hear() {
-  const std::optional<ToldNumbers::Sums> heard = told.hear(facts.host);
-  if (!heard)
-    return;
-  results.requestsHeard = heard->requests;
-  if (!facts.manifest.clip)
-    return;
-  normBefore = std::sqrt(heard->squares);
-  if (!std::isfinite(normBefore))
-    fail(ExitNumerics,
-         "step " + str(lastStep) + ": the gradient norm is " +
-             (std::isnan(normBefore) ? "nan" : "infinite") +
-             ", which is found one batch late: weights are of no use any more, "
-             "a checkpoint of before is");
+//===----------------------------------------------------------------------===//
+// Ranks that go on without the others
+//===----------------------------------------------------------------------===//
+
+void ToldStepEnd::forget() {
+  StepEnd::forget();
+  told.forget();
 }
 
-void StepEnd::normLate() {
+void ToldStepEnd::lossIsThere() {
+  if (!lossIsKnown || !memories.hasLoss())
+    return;
+  fetch(/*withNorm=*/false);
+  addLosses();
+  lossIsKnown(results.ownLoss);
+}
+
+void ToldStepEnd::endStep() {
+  fetch(/*withNorm=*/false);
+  memories.device->wait();
+  addLosses();
+  // The session adds up those of its own process.
+  if (facts.state.oneProcess)
+    return;
+  shareNumbers();
+  // Losses are known before the last gradient comes.
+  results.lossSum = {};
+  for (const Role &role : facts.manifest.roles)
+    if (role.layers.back().output == OutputKind::Loss)
+      for (int other : role.devices)
+        results.lossSum += other == facts.self ? results.ownLoss
+                                               : told.lossOf(facts.host, other);
+}
+
+void ToldStepEnd::shareNumbers() {
+  hear();
+  told.tell(facts.host, results.ownLoss, batch.input->requests, /*squares=*/0);
+}
+
+std::optional<ToldNumbers::Sums> ToldStepEnd::hear() {
+  const std::optional<ToldNumbers::Sums> heard = told.hear(facts.host);
+  if (heard)
+    results.requestsHeard = heard->requests;
+  return heard;
+}
+
+void LateStepEnd::norm() {
   fetch(/*withNorm=*/true);
   memories.device->wait();
   double squares = *fetched.norm;
-  hear();
+  if (const std::optional<ToldNumbers::Sums> heard = hear()) {
+    normBefore = std::sqrt(heard->squares);
+    if (!std::isfinite(normBefore))
+      fail(ExitNumerics,
+           "step " + str(lastStep) + ": the gradient norm is " +
+               (std::isnan(normBefore) ? "nan" : "infinite") +
+               ", which is found one batch late: weights are of no use any "
+               "more, a checkpoint of before is");
+  }
   batch.step->clip_factor = 1;
   if (normBefore >= 0)
     batch.step->clip_factor = std::min(
@@ -186,23 +208,6 @@ void StepEnd::normLate() {
   addLosses();
   told.tell(facts.host, results.ownLoss, batch.input->requests, squares);
   lastStep = batch.input->step;
-}
-
-void StepEnd::shareLosses() {
-  // The session adds up those of its own process.
-  if (facts.state.oneProcess)
-    return;
-  // What is asked for may come later than losses, from ranks that are behind.
-  if (!facts.manifest.clip) {
-    hear();
-    told.tell(facts.host, results.ownLoss, batch.input->requests,
-              /*squares=*/0);
-  }
-  // Losses are known before the last gradient comes.
-  results.lossSum = {};
-  for (int other : withLoss)
-    results.lossSum +=
-        other == facts.self ? results.ownLoss : told.lossOf(facts.host, other);
 }
 
 } // namespace grt

@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace grt {
@@ -62,37 +63,40 @@ struct RankNumbers {
   }
 };
 
+/// All ranks tell each other their numbers and decide before the update.
 class StepEnd {
 public:
+  /// `decides`: the update comes behind the decision.
   StepEnd(const RankFacts &facts, const RankMemories &memories,
           const Observer &observer, BatchInFlight &batch,
-          const MemoryInUse &inUse)
+          const MemoryInUse &inUse, bool decides)
       : facts(facts), memories(memories), observer(observer), batch(batch),
-        inUse(inUse) {}
+        inUse(inUse), decides(decides) {}
+  virtual ~StepEnd() = default;
 
   /// Whether anything depends on the norm of a step.
-  bool needsNorm() const;
-  /// Squares of gradients have been put on COMPUTE: all decide of the update,
-  /// where they meet.
-  void norm();
-  // The same in its parts: what the device does, and what the host does with
-  // it.
+  virtual bool needsNorm() const { return true; }
+  /// Squares of gradients have been put on COMPUTE.
+  virtual void norm();
+  /// The step has put its last loss on COMPUTE.
+  virtual void lossIsThere() {}
+  /// The update has been put on COMPUTE.
+  virtual void endStep() {}
+  /// The newest weights were not made by the last step.
+  virtual void forget() { normBefore = -1; }
+
+  // Parts of it, for steps that are graphs, and passes without an update: what
+  // the device does, and what the host does with it.
   void fetch(bool withNorm);
-  void decide(bool onDevice = false);
-  /// Returns when what was fetched is with all; nothing of the norm was.
-  void endPass();
-  /// A pass has put its last loss on COMPUTE; where ranks go on without the
-  /// others, losses are told now.
-  void tellLoss();
-  /// Those that were fetched, and of the batch's parts before.
-  void addLosses();
+  void decide(bool onDevice);
+  void endEvaluation();
   /// Sums of those that were fetched; 0 of a rank without any.
   LossSums fetchedLosses() const;
 
-  /// The newest weights were not made by the last step.
-  void forget() {
-    normBefore = -1;
-    told.forget();
+  /// Nothing is allocated later for so many ranks.
+  void reserve(size_t ranks) {
+    gathered.resize(ranks);
+    decidedBy.resize(ranks);
   }
 
   StepResults results;
@@ -105,13 +109,19 @@ public:
   };
   Fetched fetched;
   std::vector<RankNumbers> gathered; ///< by rank
-  std::vector<int> withLoss;         ///< ranks of the last layer
-  /// The same for the decision, kept so that a step takes no memory.
-  std::vector<RankResults> decidedBy;
   double normBefore = -1; ///< of the last step's gradients; -1: not known
   /// Behind the results of a step that is one graph.
   static constexpr uint32_t resultsEvent =
       Device::firstOwnEvent + GRT_STREAM_COUNT;
+
+protected:
+  /// Those that were fetched, and of the batch's parts before.
+  void addLosses();
+
+  const RankFacts &facts;
+  const RankMemories &memories;
+  const Observer &observer;
+  BatchInFlight &batch;
 
 private:
   void gather(bool ofGraph);
@@ -119,24 +129,46 @@ private:
   void awaitGraph();
   /// Throws where the device has decided otherwise.
   void checkDecision(const UpdateDecision &decision) const;
-  /// Where ranks go on without the others: those that have losses tell them.
-  void shareLosses();
-  /// The norm of a batch whose gradients are late is told to all ranks; what
-  /// clips is that of the batch before.
-  void normLate();
-  /// What all ranks have told with the last step, if that was not heard yet.
-  void hear();
 
-  const RankFacts &facts;
-  const RankMemories &memories;
-  const Observer &observer;
-  BatchInFlight &batch;
   const MemoryInUse &inUse;
-  ToldNumbers told;
-  uint64_t lastStep = 0; ///< whose norm was told last
+  const bool decides;
+  /// What is decided by, kept so that a step takes no memory.
+  std::vector<RankResults> decidedBy;
   /// The step block as a graph leaves it, where the device decides.
   const grt_step *graphStep = nullptr;
   bool eventsTell = true; ///< when results of a graph are there
+};
+
+/// Ranks go on without the others: those that have losses tell them.
+class ToldStepEnd : public StepEnd {
+public:
+  using StepEnd::StepEnd;
+  bool needsNorm() const override { return false; }
+  void lossIsThere() override;
+  void endStep() override;
+  void forget() override;
+
+protected:
+  /// What is asked for may come later than losses, from ranks that are behind.
+  virtual void shareNumbers();
+  /// What all ranks have told with the last step, if that was not heard yet.
+  std::optional<ToldNumbers::Sums> hear();
+
+  ToldNumbers told;
+};
+
+/// The norm of a batch whose gradients are late is told to all ranks; what
+/// clips is that of the batch before.
+class LateStepEnd : public ToldStepEnd {
+public:
+  using ToldStepEnd::ToldStepEnd;
+  bool needsNorm() const override { return true; }
+  void norm() override;
+
+private:
+  void shareNumbers() override {}
+
+  uint64_t lastStep = 0; ///< whose norm was told last
 };
 
 } // namespace grt
