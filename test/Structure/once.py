@@ -12,9 +12,9 @@
   alone (Conversion/NNToGRT/LayerSteps.cpp).
 - The numbers of optimizers are those of the C ABI and of Strategy/Optimizer.h.
 - Words for which the field has others stand in no identifier.
-- How a program keeps its states, and whether its chunks are packs, is asked
-  when a rank is loaded: what runs commands does not ask. Whether gradients are
-  late it asks at the ends of a step.
+- How a program keeps its states, whether its chunks are packs, gradients are
+  late, or ranks meet at the end of a step is asked when a rank is loaded: what
+  runs tasks and commands does not ask.
 """
 
 import pathlib
@@ -64,11 +64,9 @@ RULES = (
     ("asks how a program keeps its states",
      re.compile(r"\b(?:hasPacks|isAway|updatesOnDevice|cutsStateOnly|"
                 r"hasOneSlot|slotsAtHome)\b"), AllBut(EXECUTOR, set())),
-    ("asks whether gradients are late", re.compile(r"\bmanifest\.delay\b"),
-     AllBut(
-         EXECUTOR, {
-             "runtime/src/core/executor.cpp", "runtime/src/core/step_end.cpp"
-         })),
+    ("asks how steps follow each other",
+     re.compile(r"\bmanifest\.(?:delay|clip\s*[?&|)])|\bahead\(\)|"
+                r"\bupdatesJustInTime\b"), AllBut(EXECUTOR, set())),
 )
 FOLDERS = ("include", "lib", "runtime", "tools")
 SUFFIXES = (".cpp", ".h", ".cu", ".td")

@@ -91,18 +91,25 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
                 ? options.world
                 : std::make_shared<ThreadsWorld>(int(program->worldSize()))),
       world(*owner) {
-  const Manifest &manifest = program->manifest();
-  if (world.size() != manifest.world)
-    invalid("the program needs " + std::to_string(manifest.world) +
+  if (world.size() != program->manifest().world)
+    invalid("the program needs " + std::to_string(program->manifest().world) +
             " ranks, there are " + std::to_string(world.size()));
   if (Status sound = proven(*program); !sound)
     invalid(sound.message());
-  int first = world.firstLocal(), size = world.localCount();
-  if (size == 0)
+  if (world.localCount() == 0)
     invalid("expected at least one rank in every process");
   checkHosts();
   placeProcess(*backend, options.shareDevices, options.device);
   giveChoices(*backend, options.kernelChoices);
+  setUp(options);
+  local = std::make_unique<ProcessRanks>(state, world, *backend);
+  flight = std::make_unique<FlightRecord>(state, world, *local);
+  threads = std::make_unique<RankThreads>(state, world, *local, *flight);
+}
+
+void Session::Implementation::setUp(const SessionOptions &options) {
+  const Manifest &manifest = program->manifest();
+  const int first = world.firstLocal(), size = world.localCount();
   state.rules = parameterRules(manifest, options.groups);
   for (const ParameterRule &rule : state.rules)
     if (rule.hasScalars() && state.backend.device)
@@ -121,31 +128,39 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
     state.exchanges.push_back(exchangeTables(exchange, {first, size}));
   for (const Tie &tie : manifest.ties)
     state.ties.push_back(tieTables(manifest, tie, {first, size}));
-  for (int rank = first; rank < first + size; ++rank) {
+}
+
+ProcessRanks::ProcessRanks(RunState &state, World &world,
+                           const grt_backend &backend) {
+  const int first = world.firstLocal();
+  const bool traced = state.options.trace;
+  for (int rank = first; rank < first + world.localCount(); ++rank) {
     activities.push_back(std::make_unique<Activity>(rank));
     communicators.push_back(
         watchedCommunicator(world.join(rank), *activities.back()));
-    if (options.trace) {
-      recorders.push_back(std::make_unique<Recorder>(rank, *backend));
+    if (traced) {
+      recorders.push_back(std::make_unique<Recorder>(rank, backend));
       communicators.back() = tracedCommunicator(std::move(communicators.back()),
                                                 *recorders.back());
     }
-    ranks.push_back(std::make_unique<Rank>(
-        state, *communicators.back(), *activities.back(),
-        options.trace ? recorders.back().get() : nullptr));
+    ranks.push_back(
+        std::make_unique<Rank>(state, *communicators.back(), *activities.back(),
+                               traced ? recorders.back().get() : nullptr));
   }
-  world.watch(activities);
-  ended.resize(ranks.size());
-  lossesKnown.resize(ranks.size());
-  memories.resize(ranks.size());
-  try {
-    for (int rank = 0; rank < size; ++rank)
-      threads.emplace_back([this, rank] { serve(rank); });
-  } catch (const std::exception &problem) {
-    stop();
-    fail("cannot start " + std::to_string(size) +
-         " rank threads: " + problem.what());
-  }
+}
+
+std::vector<RankFlight> ProcessRanks::flights() const {
+  std::vector<RankFlight> flights;
+  for (const std::unique_ptr<Rank> &rank : ranks)
+    flights.push_back(rank->flight());
+  return flights;
+}
+
+void Session::Implementation::runPass(const std::function<void(Rank &)> &body) {
+  runAll([&, pass = std::make_shared<const PassInput>(set)](Rank &rank) {
+    rank.take(pass);
+    body(rank);
+  });
 }
 
 void Session::Implementation::together(const std::function<void()> &body) {
@@ -155,7 +170,7 @@ void Session::Implementation::together(const std::function<void()> &body) {
   double failures = 0;
   runAll(
       [&](Rank &rank) {
-        bool first = &rank == ranks.front().get();
+        bool first = &rank == local->ranks.front().get();
         double count = first && problem ? 1 : 0;
         rank.addOverRanks({&count, 1});
         if (first)
@@ -170,7 +185,7 @@ void Session::Implementation::throwFirst(const std::optional<Error> &problem) {
   // All throw the same: whichever process is heard first tells the cause.
   std::vector<double> all =
       gatherNumbers(FailureNumbers::count, [&](Rank &rank, double *to) {
-        if (problem && &rank == ranks.front().get())
+        if (problem && &rank == local->ranks.front().get())
           FailureNumbers::encode(*problem, to);
       });
   for (size_t at = 0; at < all.size(); at += FailureNumbers::count)
@@ -210,7 +225,7 @@ void Session::Implementation::checkDevices() {
   if (!backend->device_identity || state.options.shareDevices)
     return;
   const RankPlace own = ownPlace(*backend);
-  std::vector<RankPlace> places(size_t(world.size()) * ranks.size());
+  std::vector<RankPlace> places(size_t(world.size()) * local->ranks.size());
   runAll([&](Rank &rank) {
     size_t local = size_t(rank.globalRank() - world.firstLocal());
     Communicator &peers = rank.peers();
@@ -259,7 +274,7 @@ void Session::Implementation::checkMemory() {
 
 std::vector<double> Session::Implementation::gatherNumbers(
     size_t each, const std::function<void(Rank &, double *)> &mine) {
-  size_t all = size_t(world.size()) * each, own = ranks.size();
+  size_t all = size_t(world.size()) * each, own = local->ranks.size();
   // Each rank receives a copy of its own; nothing is taken on its thread.
   std::vector<double> in(own * each), out(own * all);
   runAll([&](Rank &rank) {
@@ -275,9 +290,7 @@ Session::Session() = default;
 
 Session::~Session() {
   // A stuck thread cannot be ended; what it uses is left to it.
-  if (impl)
-    impl->end();
-  if (impl && (impl->abandoned || impl->marksHang)) [[maybe_unused]]
+  if (impl && !impl->threads->end()) [[maybe_unused]]
     Implementation *left = impl.release();
 }
 
@@ -318,6 +331,44 @@ Hyperparameters &Session::hyperparameters() {
   return impl->set.hyperparameters;
 }
 
+LossSums Session::Implementation::runStep(StepResult &result) {
+  result.skipped = false;
+  result.kind = StepKind::Calls;
+  result.gradientNorm = 0;
+  if (state.ahead())
+    return threads->runStepAhead(std::make_shared<const PassInput>(set),
+                                 requestsHeard);
+  runPass([](Rank &rank) { rank.train(); });
+  const StepResults &results = local->ranks[0]->results();
+  result.gradientNorm = results.gradientNorm;
+  result.skipped = results.updateLeftOut;
+  result.kind = results.stepKind;
+  requestsHeard = results.requestsHeard;
+  return results.lossSum;
+}
+
+void Session::Implementation::checkFinite(double loss, double norm) {
+  const OnNan onNan = state.options.onNan;
+  if (std::isfinite(loss) && std::isfinite(norm))
+    return;
+  if (onNan == OnNan::Late)
+    fail(ExitNumerics,
+         "step " + std::to_string(set.step) + ": the loss is " +
+             (std::isnan(loss) ? "nan" : "infinite") +
+             ", and was so before anybody could look: weights are of no use "
+             "any more, a checkpoint of before is");
+  if (onNan != OnNan::Stop)
+    return;
+  runAll([](Rank &rank) { rank.inspect(); });
+  uint64_t number = set.step--;
+  bool lossFinite = std::isfinite(loss);
+  fail(ExitNumerics,
+       "step " + std::to_string(number) + ": the " +
+           (lossFinite ? "gradient norm" : "loss") + " is " +
+           (std::isnan(lossFinite ? norm : loss) ? "nan" : "infinite") + "; " +
+           local->ranks[0]->describeNotFinite());
+}
+
 Status Session::step(StepResult &result) {
   return guarded([&] {
     if (program().cacheRows())
@@ -325,53 +376,20 @@ Status Session::step(StepResult &result) {
               "trained: expected Session::decode()");
     if (!impl->set.batch)
       invalid("no batch was set");
-    impl->checkUsable();
+    impl->threads->checkUsable();
     impl->checkLate();
     auto begin = std::chrono::steady_clock::now();
     ++impl->set.step;
     impl->set.mode = GRT_MODE_TRAIN;
-    const Rank &first = *impl->ranks[0];
-    LossSums sums;
-    double norm = 0;
-    result.skipped = false;
-    result.kind = StepKind::Calls;
-    if (impl->state.ahead()) {
-      sums = impl->runStepAhead();
-    } else {
-      impl->runPass([](Rank &rank) { rank.train(); });
-      sums = first.results().lossSum;
-      norm = first.results().gradientNorm;
-      result.skipped = first.results().updateLeftOut;
-      result.kind = first.results().stepKind;
-      impl->requestsHeard = first.results().requestsHeard;
-    }
+    const LossSums sums = impl->runStep(result);
     impl->gradientsKnown = true;
     uint64_t valid = impl->set.batch->countedValues;
-    const double loss = sums.loss + sums.squares;
-    bool finite = std::isfinite(loss) && std::isfinite(norm);
-    if (!finite && impl->state.options.onNan == OnNan::Late)
-      fail(ExitNumerics, "step " + std::to_string(impl->set.step) +
-                             ": the loss is " +
-                             (std::isnan(loss) ? "nan" : "infinite") +
-                             ", and was so before anybody could look: weights "
-                             "are of no use any more, a checkpoint of before "
-                             "is");
-    if (!finite && impl->state.options.onNan == OnNan::Stop) {
-      impl->runAll([](Rank &rank) { rank.inspect(); });
-      uint64_t number = impl->set.step--;
-      bool lossFinite = std::isfinite(loss);
-      fail(ExitNumerics,
-           "step " + std::to_string(number) + ": the " +
-               (lossFinite ? "gradient norm" : "loss") + " is " +
-               (std::isnan(lossFinite ? norm : loss) ? "nan" : "infinite") +
-               "; " + first.describeNotFinite());
-    }
+    impl->checkFinite(sums.loss + sums.squares, result.gradientNorm);
     result.step = impl->set.step;
     result.loss = valid ? sums.loss / double(valid) : 0;
     result.zLoss =
         valid ? impl->program->manifest().zLoss * sums.squares / double(valid)
               : 0;
-    result.gradientNorm = norm;
     result.learningRate = impl->set.hyperparameters.learningRate;
     result.milliseconds =
         milliseconds(std::chrono::steady_clock::now() - begin);
@@ -380,7 +398,8 @@ Status Session::step(StepResult &result) {
     for (const RankMemory &rank : memory(/*everywhere=*/false))
       result.peakBytes = std::max(result.peakBytes, rank.measuredPeakBytes);
     if (!impl->state.ahead())
-      result.peakBytes = std::max(result.peakBytes, first.results().peakBytes);
+      result.peakBytes = std::max(result.peakBytes,
+                                  impl->local->ranks[0]->results().peakBytes);
     impl->toNextBatch();
   });
 }
@@ -408,18 +427,15 @@ Status Session::evaluate(double &loss, uint64_t &countedValues,
       *hits = uint64_t(std::accumulate(all.begin(), all.end(), 0.0));
     }
     countedValues = impl->set.batch->countedValues;
-    loss = countedValues
-               ? impl->ranks[0]->results().lossSum.loss / double(countedValues)
-               : 0;
+    loss = countedValues ? impl->local->ranks[0]->results().lossSum.loss /
+                               double(countedValues)
+                         : 0;
   });
 }
 
 uint64_t Session::stepsDone() const { return impl->set.step; }
 
-bool Session::usable() const {
-  std::lock_guard<std::mutex> lock(impl->mutex);
-  return !impl->error && !impl->abandoned;
-}
+bool Session::usable() const { return impl->threads->usable(); }
 
 int Session::threadsPerRank() const { return impl->state.threadsPerRank; }
 

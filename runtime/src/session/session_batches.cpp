@@ -35,7 +35,7 @@ static uint64_t checkIntegers(const Datum &datum, const char *bytes,
 
 std::shared_ptr<const GlobalBatch> Session::Implementation::copyBatch(
     const DataBatch &batch, std::optional<uint64_t> counted, uint64_t &parts) {
-  checkUsable();
+  threads->checkUsable();
   const Manifest &manifest = program->manifest();
   if (batch.size() != manifest.data.size())
     invalid("batch: expected values of " + str(manifest.data.size()) +
@@ -139,7 +139,7 @@ void Session::Implementation::checkLate() const {
 
 void Session::Implementation::findSamplesRead() {
   samplesRead.assign(program->manifest().data.size(), {});
-  for (const std::unique_ptr<Rank> &rank : ranks)
+  for (const std::unique_ptr<Rank> &rank : local->ranks)
     rank->addSamplesRead(samplesRead);
   for (std::vector<SampleRange> &ranges : samplesRead) {
     std::sort(ranges.begin(), ranges.end(),

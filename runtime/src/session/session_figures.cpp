@@ -10,19 +10,20 @@
 namespace grt {
 
 TraceReport Session::Implementation::report() {
-  if (recorders.empty())
+  if (local->recorders.empty())
     invalid("the session was made without a trace");
   runAll([](Rank &rank) { rank.finishRecording(); });
   std::vector<RankRecording> recordings;
-  for (size_t i = 0; i < ranks.size(); ++i)
-    recordings.push_back({recorders[i].get(), ranks[i]->roleIndex(),
-                          ranks[i]->role().arenaBytes});
+  for (size_t i = 0; i < local->ranks.size(); ++i)
+    recordings.push_back({local->recorders[i].get(),
+                          local->ranks[i]->roleIndex(),
+                          local->ranks[i]->role().arenaBytes});
   return TraceReport(*program, std::move(recordings));
 }
 
 Status Session::record(bool on) {
   return guarded([&] {
-    if (impl->recorders.empty())
+    if (impl->local->recorders.empty())
       invalid("the session was made without a trace");
     impl->set.recorded = on;
   });
@@ -31,7 +32,7 @@ Status Session::record(bool on) {
 void Session::measureWaits(bool on) { impl->set.measuresWaits = on; }
 
 void Session::forgetRecorded() {
-  for (const std::unique_ptr<Recorder> &recorder : impl->recorders)
+  for (const std::unique_ptr<Recorder> &recorder : impl->local->recorders)
     recorder->clear();
 }
 
@@ -62,23 +63,21 @@ std::string Session::kernelChoices() const {
   return choices ? choices : "";
 }
 
-int Session::graphsPerStep() const { return impl->ranks[0]->graphsPerStep(); }
+int Session::graphsPerStep() const {
+  return impl->local->ranks[0]->graphsPerStep();
+}
 
 std::string Session::whyNotOneGraph() const {
-  return impl->ranks[0]->whyNotOneGraph();
+  return impl->local->ranks[0]->whyNotOneGraph();
 }
 
 const std::vector<std::string> &Session::notes() const { return impl->notes; }
 
 std::string Session::collectivesLibrary() const {
-  return impl->ranks[0]->collectivesLibrary();
+  return impl->local->ranks[0]->collectivesLibrary();
 }
 
-std::string Session::flightNote() const {
-  impl->awaitFlight();
-  std::lock_guard<std::mutex> lock(impl->flightMutex);
-  return impl->flightFile.note();
-}
+std::string Session::flightNote() const { return impl->flight->note(); }
 
 std::vector<RankWork> Session::takeWork(const DeviceClock &clock) {
   constexpr size_t each = 4;
@@ -122,12 +121,11 @@ std::vector<RankMemory> Session::memory(bool everywhere) {
   }
   // Ranks may be at work: what they had behind their last command. Of a run of
   // several processes that failed, this one's are all that can be known.
-  std::lock_guard<std::mutex> lock(impl->mutex);
-  return impl->memories;
+  return impl->threads->memories();
 }
 
 std::vector<RankSwaps> Session::swaps() {
-  std::vector<RankSwaps> all(impl->ranks.size());
+  std::vector<RankSwaps> all(impl->local->ranks.size());
   if (!guarded([&] {
         impl->runAll([&](Rank &rank) {
           all[size_t(rank.globalRank() - impl->world.firstLocal())] =

@@ -6,49 +6,65 @@
 //===----------------------------------------------------------------------===//
 //
 // For the files that implement Session: session.cpp runs steps on the threads
-// of the ranks, session_tensors.cpp moves whole tensors between ranks, callers
-// and files.
+// of the ranks (rank_threads.h), session_batches.cpp and session_predict.cpp
+// set what they are of, session_tensors.cpp moves whole tensors between ranks,
+// callers and files.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef GRT_SESSION_SESSION_IMPLEMENTATION_H
 #define GRT_SESSION_SESSION_IMPLEMENTATION_H
 
-#include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/gather.h"
-#include "comm/world.h"
-#include "core/executor.h"
-#include "core/flight.h"
 #include "core/host_memory.h"
 #include "core/trace_report.h"
-#include "grt/session.h"
+#include "session/rank_threads.h"
 
-#include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <functional>
 #include <future>
-#include <mutex>
 #include <optional>
-#include <thread>
 
 namespace grt {
+
+/// A checkpoint that is written beside steps, from copies.
+class WrittenBehind {
+public:
+  /// Whether the machines have memory for it; all do the same.
+  bool fits = false;
+  /// By local rank, of the pieces that it writes.
+  std::vector<PieceCopies> copies;
+
+  bool wasBegun() const { return writer != nullptr; }
+  void begin(std::unique_ptr<CheckpointWriter> of);
+  bool isWriting() const;
+  /// Waits for it; how long it took in seconds. Throws what went wrong.
+  std::unique_ptr<CheckpointWriter> end(double &seconds);
+
+private:
+  std::unique_ptr<CheckpointWriter> writer;
+  /// Of the thread that writes: seconds. Ends before the writer and what it
+  /// reads do.
+  std::future<double> written;
+};
 
 struct Session::Implementation {
   Implementation(std::shared_ptr<const Program> program,
                  const SessionOptions &options);
-  ~Implementation();
 
-  /// Runs `body` on every rank's thread and waits until all commands have
-  /// ended. The first error of any rank wakes all others and is thrown here. Of
-  /// a command that may wait for storage (`mayStand`) nobody expects progress.
-  void runAll(std::function<void(Rank &)> body, bool mayStand = false);
+  /// RankThreads::run.
+  void runAll(RankThreads::Body body, bool mayStand = false) {
+    threads->run(std::move(body), mayStand);
+  }
   /// The same with what is set as the pass's input.
   void runPass(const std::function<void(Rank &)> &body);
-  /// Begins a step and returns the sums of its losses as soon as they are
-  /// known; other ranks may go on with it. Where RunState::ahead.
-  LossSums runStepAhead();
+  /// The sums of a step's losses; the rest of its numbers are put into
+  /// `result`.
+  LossSums runStep(StepResult &result);
+  /// Throws where a loss or a norm is not finite and steps are to end then.
+  void checkFinite(double loss, double norm);
+  /// What the run's options say of all ranks.
+  void setUp(const SessionOptions &options);
   /// Throws where ranks of a node of the plan are on several hosts and shall
   /// not be.
   void checkHosts();
@@ -65,46 +81,9 @@ struct Session::Implementation {
   /// Throws the problem of the first process that has one; all make the call.
   void throwFirst(const std::optional<Error> &problem);
   /// Whether this process has rank 0, which does what is to be done once.
-  bool leads() const { return ranks.front()->globalRank() == 0; }
+  bool leads() const { return local->ranks.front()->globalRank() == 0; }
   bool isAlone() const { return world.localCount() == world.size(); }
   void load(CheckpointReader reader);
-  void serve(int rank);
-  /// Throws if a rank has failed before: another may still be at work.
-  void checkUsable();
-  void stop();
-  /// Waits until all commands have ended, before the session does.
-  void end();
-  // What follows is called with `mutex` held by `lock`.
-  /// Throws the error, if there is one; the second time it says so.
-  void throwError();
-  /// One more command for every rank.
-  void ask(std::function<void(Rank &)> body, bool mayStand = false);
-  /// How many commands there have been, ended or not.
-  uint64_t asked() const { return allEnded + commands.size(); }
-  /// Waits until all commands have ended, and hears of failures elsewhere.
-  void settle(std::unique_lock<std::mutex> &lock, bool mayStand = false);
-  /// Waits. If the watchdog finds a rank stuck, the others get some seconds to
-  /// end, then it is abandoned.
-  void wait(std::unique_lock<std::mutex> &lock,
-            const std::function<bool()> &finished, bool mayStand = false);
-  void record(int exitCode, const std::string &message);
-  /// Asks the devices how far they are, for at most a second: what does not
-  /// answer is not asked again, and is left behind.
-  void lookAtMarks();
-  std::vector<RankFlight> flights() const;
-  /// What the ranks' collectives say of why they stand still, for the end of a
-  /// message.
-  std::string compareCalls();
-  /// Takes down what the ranks did last, the first time; empty later.
-  std::string takeFlight(std::string reason);
-  /// Begins to write it where the options say.
-  void writeFlight(std::string text);
-  /// Waits for it as long as storage that works may take.
-  void awaitFlight();
-  void abortDevices();
-  /// What a device was asked to do may fail, or wait for a process that is
-  /// gone, while the rank's thread waits for it.
-  void lookAtDevices();
   void setBatch(const DataBatch &batch, std::optional<uint64_t> counted);
   void setNextBatch(const DataBatch &batch, std::optional<uint64_t> counted);
   /// Checks a batch and copies what this process's ranks read of it; it is
@@ -177,52 +156,24 @@ struct Session::Implementation {
 
   std::shared_ptr<const Program> program;
   BackendHandle backend;
-  /// The backend as recorded ranks see it, and a recorder per rank; empty
-  /// without a trace.
+  /// The backend as recorded ranks see it.
   BackendTable traced;
   /// What the host does at home beside a device; null without one.
   std::unique_ptr<BackendHandle> homeBackend;
-  std::vector<std::unique_ptr<Recorder>> recorders;
   RunState state;
   std::vector<std::string> notes;
   /// Of the next pass.
   PassInput set;
   std::shared_ptr<World> owner; ///< of `world`
   World &world;
-  std::vector<std::unique_ptr<Activity>> activities;
-  std::vector<std::unique_ptr<Communicator>> communicators;
-  std::vector<std::unique_ptr<Rank>> ranks;
   SamplesRead samplesRead;
   bool gradientsKnown = false;
   uint32_t requestsHeard = 0; ///< of all processes, with the last step
-
-  std::mutex mutex;
-  std::condition_variable wake, done;
-  /// Those that some rank has not ended. Kept here, as a rank that is stuck may
-  /// use its own for ever.
-  std::deque<std::function<void(Rank &)>> commands;
-  std::vector<uint64_t> ended; ///< how many commands, by local rank
-  /// By local rank: behind how many commands its loss is `second`.
-  std::vector<std::pair<uint64_t, LossSums>> lossesKnown;
-  std::vector<RankMemory> memories; ///< behind the last of them
-  uint64_t allEnded = 0;
-  bool stopping = false;
-  /// A rank did not come back; its thread still uses this object.
-  bool abandoned = false;
-  std::unique_ptr<Error> error;
-  bool errorTold = false;
-  std::atomic<bool> marksHang = false;
-  std::mutex flightMutex; ///< of the next two; taken before `mutex`
-  bool flightTaken = false;
-  FlightFile flightFile;
-  std::vector<std::thread> threads;
-
-  bool copiesFit = false;
-  std::vector<PieceCopies> copies; ///< by local rank
-  std::unique_ptr<CheckpointWriter> behind;
-  /// Of the thread that writes for `behind`: seconds. Ends before the writer
-  /// and what it reads do.
-  std::future<double> written;
+  /// Made behind all that the constructor checks; each uses those before it.
+  std::unique_ptr<ProcessRanks> local;
+  std::unique_ptr<FlightRecord> flight;
+  std::unique_ptr<RankThreads> threads;
+  WrittenBehind behind;
 };
 
 } // namespace grt

@@ -132,7 +132,7 @@ Status Session::predict(std::span<const int32_t> tokens,
       if (rank.isFirstOfLastLayer() && !rank.readLabels(0, predicted))
         fail("the program's last layer reads no labels");
     });
-    for (const std::unique_ptr<Rank> &rank : impl->ranks)
+    for (const std::unique_ptr<Rank> &rank : impl->local->ranks)
       if (rank->isFirstOfLastLayer())
         result = predicted;
     impl->sharePrediction(result, tokens.size());
@@ -152,7 +152,7 @@ void Session::Implementation::shareScores(std::vector<double> &result,
                     result.begin() + std::ptrdiff_t(row * words + first));
   };
   if (isAlone()) {
-    for (const std::unique_ptr<Rank> &rank : ranks)
+    for (const std::unique_ptr<Rank> &rank : local->ranks)
       take(size_t(rank->scores().first), rank->scores().count,
            rank->scores().values.data());
     return;

@@ -38,7 +38,7 @@ std::vector<char> Session::Implementation::gatherTensor(int parameter,
   if (leads())
     whole.resize(uint64_t(manifest.parameters[parameter].elements()) * width);
   std::vector<GatherPart> parts;
-  for (const std::unique_ptr<Rank> &rank : ranks)
+  for (const std::unique_ptr<Rank> &rank : local->ranks)
     parts.push_back(gatherPart(manifest, rank->globalRank(), parameter));
   runAll([&](Rank &rank) {
     const GatherPart &part =
@@ -60,8 +60,8 @@ void Session::Implementation::collect(Held kind, const std::string &suffix,
   const Manifest &manifest = program->manifest();
   for (const StoredParameter &stored : storedParameters(manifest, kind)) {
     Tensor tensor;
-    collectOne(stored.index,
-               kind == Held::Parameter ? valueKind(stored) : kind, tensor);
+    collectOne(stored.index, kind == Held::Parameter ? valueKind(stored) : kind,
+               tensor);
     if (leads())
       result[manifest.parameters[size_t(stored.index)].name + suffix] =
           std::move(tensor);
@@ -140,7 +140,7 @@ void Session::Implementation::writeTensors(const std::string &path, Held kind,
   Status written;
   if (leads())
     written = guarded([&] { writeSafetensors(path, entries, gather); });
-  if (error && !written)
+  if (!written && !threads->usable())
     fail(ExitCode(written.exitCode()), written.message());
   while (gathered < stored.size())
     gather(gathered);
@@ -311,9 +311,9 @@ void Session::Implementation::checkCopies(
     needs[i].bytes += uint64_t(bytes[i]);
   bool fits(guarded([&] { checkHostMemory(needs, machine, group); }));
   // Machines differ; all do the same.
-  copiesFit = true;
+  behind.fits = true;
   for (double one : gatherNumbers(1, [&](Rank &, double *to) { *to = fits; }))
-    copiesFit &= one != 0;
+    behind.fits &= one != 0;
 }
 
 std::unique_ptr<CheckpointWriter>
@@ -323,16 +323,16 @@ Session::Implementation::openCheckpoint(const CheckpointFolder &folder,
     invalid("checkpoint: expected the state of step " +
             std::to_string(set.step) + ", found step " +
             std::to_string(training.step));
-  if (behind)
+  if (behind.wasBegun())
     invalid("checkpoint: another one is being written, expected its end");
   TrainingState whole = training;
   if (program->manifest().delay > 0 && program->manifest().clip) {
     // Behind the last command all ranks know it.
     runAll([](Rank &) {});
-    whole.normBefore = ranks.front()->normOfLastStep();
+    whole.normBefore = local->ranks.front()->normOfLastStep();
   }
-  auto writer = std::make_unique<CheckpointWriter>(program->manifest(), ranks,
-                                                   folder, whole);
+  auto writer = std::make_unique<CheckpointWriter>(program->manifest(),
+                                                   local->ranks, folder, whole);
   together([&] {
     if (leads())
       writer->prepare();
@@ -369,7 +369,7 @@ Status Session::writeCheckpoint(const CheckpointFolder &folder,
   });
 }
 
-bool Session::writesBehind() const { return impl->copiesFit; }
+bool Session::writesBehind() const { return impl->behind.fits; }
 
 Status Session::beginCheckpoint(const CheckpointFolder &folder,
                                 const TrainingState &state) {
@@ -377,48 +377,58 @@ Status Session::beginCheckpoint(const CheckpointFolder &folder,
     std::unique_ptr<CheckpointWriter> writer =
         impl->openCheckpoint(folder, state);
     const Manifest &manifest = impl->program->manifest();
-    impl->copies.resize(impl->ranks.size());
+    impl->behind.copies.resize(impl->local->ranks.size());
     impl->together([&] {
-      for (size_t i = 0; i < impl->ranks.size(); ++i)
-        impl->copies[i].prepare(manifest, *impl->ranks[i], writer->tensors());
+      for (size_t i = 0; i < impl->local->ranks.size(); ++i)
+        impl->behind.copies[i].prepare(manifest, *impl->local->ranks[i],
+                                       writer->tensors());
     });
     impl->runAll(
         [&](Rank &rank) {
           int local = rank.globalRank() - impl->world.firstLocal();
           rank.completeWeights();
-          impl->copies[size_t(local)].take(manifest, rank, writer->tensors());
+          impl->behind.copies[size_t(local)].take(manifest, rank,
+                                                  writer->tensors());
         },
         /*mayStand=*/true);
-    impl->behind = std::move(writer);
-    impl->written = std::async(std::launch::async, [&all = *impl] {
-      SignalStack stack;
-      auto begin = std::chrono::steady_clock::now();
-      all.behind->write(all.copies);
-      all.behind->flush();
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() -
-                                           begin)
-          .count();
-    });
+    impl->behind.begin(std::move(writer));
   });
 }
 
-bool Session::isWriting() const {
-  return impl->written.valid() &&
-         impl->written.wait_for(std::chrono::seconds(0)) !=
-             std::future_status::ready;
+void WrittenBehind::begin(std::unique_ptr<CheckpointWriter> of) {
+  writer = std::move(of);
+  written = std::async(std::launch::async, [this] {
+    SignalStack stack;
+    auto begin = std::chrono::steady_clock::now();
+    writer->write(copies);
+    writer->flush();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() -
+                                         begin)
+        .count();
+  });
 }
+
+bool WrittenBehind::isWriting() const {
+  return written.valid() &&
+         written.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+}
+
+std::unique_ptr<CheckpointWriter> WrittenBehind::end(double &seconds) {
+  // The thread uses the writer until it is through, whatever comes of it.
+  written.wait();
+  std::unique_ptr<CheckpointWriter> done = std::move(writer);
+  seconds = written.get();
+  return done;
+}
+
+bool Session::isWriting() const { return impl->behind.isWriting(); }
 
 Status Session::endCheckpoint(CheckpointEnd &end) {
   return guarded([&] {
-    if (!impl->behind)
+    if (!impl->behind.wasBegun())
       invalid("checkpoint: none was begun");
     std::unique_ptr<CheckpointWriter> writer;
-    impl->together([&] {
-      // The thread uses the writer until it is through, whatever comes of it.
-      impl->written.wait();
-      writer = std::move(impl->behind);
-      end.seconds = impl->written.get();
-    });
+    impl->together([&] { writer = impl->behind.end(end.seconds); });
     impl->runAll([&](Rank &rank) { writer->addSums(rank); });
     end.warning = impl->commit(*writer);
   });
@@ -428,8 +438,8 @@ Status Session::resume(const std::string &checkpoint, std::string *note) {
   return guarded([&] {
     std::optional<CheckpointReader> reader;
     impl->together([&] {
-      reader.emplace(CheckpointReader::checkpoint(impl->program->manifest(),
-                                                  impl->ranks, checkpoint));
+      reader.emplace(CheckpointReader::checkpoint(
+          impl->program->manifest(), impl->local->ranks, checkpoint));
     });
     uint64_t step = reader->state().step;
     if (note)
@@ -444,7 +454,7 @@ Status Session::loadWeights(const std::string &path) {
     std::optional<CheckpointReader> reader;
     impl->together([&] {
       reader.emplace(CheckpointReader::weights(impl->program->manifest(),
-                                               impl->ranks, path));
+                                               impl->local->ranks, path));
     });
     impl->load(std::move(*reader));
   });
@@ -461,7 +471,8 @@ Status Session::loadAdapters(const std::string &path) {
       const std::string config = path + "/" + adapterConfigName;
       checkAdapterConfig(readWholeFile(config, 1 << 24), config,
                          manifest.adapters);
-      reader.emplace(CheckpointReader::adapters(manifest, impl->ranks, path));
+      reader.emplace(
+          CheckpointReader::adapters(manifest, impl->local->ranks, path));
     });
     impl->load(std::move(*reader));
   });
