@@ -7,8 +7,8 @@
 
 #include "test_program.h"
 #include "core/executor.h"
-#include "core/program_text.h"
 #include "core/manifest.h"
+#include "core/program_text.h"
 
 #include <nlohmann/json.hpp>
 

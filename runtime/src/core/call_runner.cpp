@@ -1,5 +1,4 @@
 //===- call_runner.cpp - Running functions of layers ----------------------===//
-//------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
