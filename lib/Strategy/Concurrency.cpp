@@ -6,13 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Strategy/Concurrency.h"
+#include "grt/rank_groups.h"
 
 #include "llvm/ADT/STLExtras.h"
 
-#include <algorithm>
 #include <cassert>
-#include <numeric>
-#include <utility>
 
 using namespace llvm;
 
@@ -51,55 +49,22 @@ std::vector<GatherAhead> gathersAhead(ArrayRef<Strategy> layers) {
   return ahead;
 }
 
-/// The only level of a strategy in a set; null if it has none or several.
-static Paradigm onlyLevel(const Strategy &strategy, ParadigmSet among) {
-  Paradigm only;
+/// The levels of a strategy that a set names.
+static SmallVector<grt::RankLevel> levelsAmong(const Strategy &strategy,
+                                               ParadigmSet among) {
+  SmallVector<grt::RankLevel> levels;
   for (const Level &level : strategy.levels())
-    if (among.contains(level.paradigm)) {
-      if (only)
-        return Paradigm();
-      only = level.paradigm;
-    }
-  return only;
-}
-
-/// True if some group of one level has two ranks in common with some group of
-/// the other. A level's groups are ranks of equal distance, so of two in common
-/// the nearest are a common multiple of both distances apart.
-static bool levelsShareRanks(const Strategy &one, Paradigm ofOne,
-                             const Strategy &other, Paradigm ofOther) {
-  int64_t apart = std::lcm(one.stride(ofOne), other.stride(ofOther));
-  // True if the rank that is so much further is in the group of `rank`.
-  auto reaches = [&](int64_t rank, const Strategy &strategy, Paradigm of) {
-    return strategy.coordinate(rank, of) + apart / strategy.stride(of) <
-           strategy.degree(of);
-  };
-  for (int64_t rank = 0; rank + apart < one.devices(); ++rank)
-    if (reaches(rank, one, ofOne) && reaches(rank, other, ofOther))
-      return true;
-  return false;
+    if (among.contains(level.paradigm))
+      levels.push_back(
+          {strategy.degree(level.paradigm), strategy.stride(level.paradigm)});
+  return levels;
 }
 
 bool groupsShareRanks(const Strategy &one, ParadigmSet ofOne,
                       const Strategy &other, ParadigmSet ofOther) {
   assert(one.devices() == other.devices() && "both are of one stage");
-  if (!one.hasLevel(ofOne) || !other.hasLevel(ofOther))
-    return false;
-  Paradigm level = onlyLevel(one, ofOne),
-           otherLevel = onlyLevel(other, ofOther);
-  if (level && otherLevel)
-    return levelsShareRanks(one, level, other, otherLevel);
-  // Groups by their first ranks.
-  std::vector<std::pair<int64_t, int64_t>> groupsOfRanks(one.devices());
-  for (const auto &group : one.groups(ofOne))
-    for (int64_t rank : group)
-      groupsOfRanks[rank].first = group.front();
-  for (const auto &group : other.groups(ofOther))
-    for (int64_t rank : group)
-      groupsOfRanks[rank].second = group.front();
-  llvm::sort(groupsOfRanks);
-  return std::adjacent_find(groupsOfRanks.begin(), groupsOfRanks.end()) !=
-         groupsOfRanks.end();
+  return grt::groupsShareRanks(one.devices(), levelsAmong(one, ofOne),
+                               levelsAmong(other, ofOther));
 }
 
 std::vector<AwaitedSums> awaitedSums(ArrayRef<Strategy> layers) {

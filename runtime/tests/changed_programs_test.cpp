@@ -17,6 +17,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 using namespace grt;
@@ -223,6 +224,150 @@ TEST(ChangedPrograms, PlacesOfCommands) {
               row + ", step");
   }
   EXPECT_GE(count.refused, count.all * 9 / 10) << count.all;
+}
+
+//===----------------------------------------------------------------------===//
+// Sums of gradients behind passes
+//===----------------------------------------------------------------------===//
+
+/// The sums of the head share ranks with an exchange in front of the layer
+/// before it, or with the gather of its parameters, and so do the sums of that
+/// layer with the gather of the embedding's.
+ModelPlan unlikePlan(bool reshardWaits) {
+  ModelPlan plan;
+  plan.streams = plan.alwaysSumsBehind = true;
+  plan.stages = {{{0, 1, 2}, {0, 1, 2, 3}}};
+  plan.layers[2].levels = {{"dp", 4}};
+  if (reshardWaits) {
+    plan.layers[1].levels = {{"dp", 4}};
+    plan.layers[1].awaitsSums = {"reshard"};
+    plan.layers[0].levels = {{"tp", 2}, {"dp", 2}};
+  } else {
+    plan.layers[1].levels = {{"sdp", 2}, {"dp", 2}};
+    plan.layers[0].levels = {{"sdp", 4}};
+    plan.layers[0].awaitsSums = plan.layers[1].awaitsSums = {"backward"};
+  }
+  return plan;
+}
+
+const char *waitedFor = "to be waited for before it";
+
+TEST(ChangedPrograms, NothingIsFoundWhereAllThatMustAwaitsSums) {
+  for (bool reshardWaits : {false, true}) {
+    const Verdict verdict = judgeOf(unlikePlan(reshardWaits));
+    EXPECT_EQ(verdict.refusal, "");
+    EXPECT_EQ(verdict.found, "");
+  }
+}
+
+/// The proof goes by the levels of layers, not by what the manifest says.
+TEST(ChangedPrograms, NothingAwaitsSums) {
+  for (bool reshardWaits : {false, true})
+    for (int layer : {0, 1}) {
+      ModelPlan changed = unlikePlan(reshardWaits);
+      if (changed.layers[layer].awaitsSums.empty())
+        continue;
+      changed.layers[layer].awaitsSums.clear();
+      const Verdict verdict = judgeOf(changed);
+      EXPECT_NE(verdict.refusal.find(waitedFor), std::string::npos)
+          << verdict.refusal << reshardWaits << layer;
+    }
+}
+
+/// Rows of commands of a kind.
+std::vector<size_t> rowsOf(const gvx::Tables &tables, gvx::CommandKind kind) {
+  std::vector<size_t> rows;
+  for (size_t i = 0; i < tables.commands.size(); ++i)
+    if (tables.commands[i].kind == kind)
+      rows.push_back(i);
+  return rows;
+}
+
+TEST(ChangedPrograms, WaitsForSumsThatAreLeftOutMovedOrOnAnotherStream) {
+  for (bool reshardWaits : {false, true}) {
+    const ModelPlan plan = unlikePlan(reshardWaits);
+    const gvx::Tables before = TestProgram(plan).tables();
+    const std::vector<size_t> rows = rowsOf(before, gvx::CommandKind::AwaitSum);
+    ASSERT_EQ(rows.size(), reshardWaits ? 1u : 2u);
+    for (size_t row : rows) {
+      auto expectRefused = [&](const std::function<void(gvx::Tables &)> &change,
+                               const std::string &what) {
+        ModelPlan changed = plan;
+        changed.changeCommands = change;
+        const Verdict verdict = judgeOf(changed);
+        EXPECT_NE(verdict.refusal.find(waitedFor), std::string::npos)
+            << what << " of row " << row << ": " << verdict.refusal;
+      };
+      expectRefused(
+          [&](gvx::Tables &tables) {
+            tables.commands[row].kind = gvx::CommandKind::Mark;
+          },
+          "a mark instead");
+      expectRefused(
+          [&](gvx::Tables &tables) {
+            tables.commands[row].stream = GRT_STREAM_TRANSFER;
+          },
+          "another stream");
+      // Behind the call or the exchange that it stands before.
+      size_t user = row;
+      while (before.commands[user].kind != gvx::CommandKind::Call &&
+             before.commands[user].kind != gvx::CommandKind::Reshard)
+        ++user;
+      expectRefused(
+          [&](gvx::Tables &tables) {
+            std::rotate(tables.commands.begin() + ptrdiff_t(row),
+                        tables.commands.begin() + ptrdiff_t(row) + 1,
+                        tables.commands.begin() + ptrdiff_t(user) + 1);
+          },
+          "behind its user");
+    }
+  }
+}
+
+/// A sum that begins earlier than its layer's exchange would run beside it.
+TEST(ChangedPrograms, SumsThatBeginBeforeTheExchangeOfTheirLayer) {
+  const ModelPlan plan = unlikePlan(/*reshardWaits=*/true);
+  const gvx::Tables before = TestProgram(plan).tables();
+  const std::vector<size_t> exchanges =
+      rowsOf(before, gvx::CommandKind::Reshard);
+  ASSERT_EQ(exchanges.size(), 2u) << "one forward and one backward";
+  const size_t reshard = exchanges.back();
+  size_t sum = reshard;
+  while (before.commands[sum].kind != gvx::CommandKind::Sum)
+    ++sum;
+  ASSERT_EQ(before.commands[sum].layer, 1);
+  ModelPlan changed = plan;
+  changed.changeCommands = [&](gvx::Tables &tables) {
+    auto at = tables.commands.begin();
+    std::rotate(at + ptrdiff_t(reshard), at + ptrdiff_t(sum),
+                at + ptrdiff_t(sum) + 1);
+  };
+  const Verdict verdict = judgeOf(changed);
+  EXPECT_NE(verdict.refusal.find(waitedFor), std::string::npos)
+      << verdict.refusal;
+}
+
+/// Waiting twice is no fault.
+TEST(ChangedPrograms, WaitsForSumsTwice) {
+  const ModelPlan plan = unlikePlan(/*reshardWaits=*/true);
+  const gvx::Tables before = TestProgram(plan).tables();
+  for (size_t row : rowsOf(before, gvx::CommandKind::AwaitSum)) {
+    ModelPlan changed = plan;
+    changed.changeCommands = [&](gvx::Tables &tables) {
+      tables.commands.insert(tables.commands.begin() + ptrdiff_t(row),
+                             tables.commands[row]);
+      for (gvx::Procedure &procedure : tables.procedures) {
+        gvx::Range &commands = procedure.commands;
+        if (commands.first > row)
+          ++commands.first;
+        else if (row < commands.first + commands.count)
+          ++commands.count;
+      }
+    };
+    const Verdict verdict = judgeOf(changed);
+    EXPECT_EQ(verdict.refusal, "");
+    EXPECT_EQ(verdict.found, "");
+  }
 }
 
 } // namespace

@@ -558,6 +558,8 @@ Json Builder::layerJson(int number, const StagePlan &stage,
                                     stage.layers.begin()}};
   else
     json["output"] = {{"kind", "boundary"}, {"buffer", several ? 3 : 1}};
+  if (!plan.layers[number].awaitsSums.empty())
+    json["awaits-sums"] = plan.layers[number].awaitsSums;
   if (!last && differs(number, number + 1))
     json["forward-reshard"] =
         exchange(number, stage.devices, number + 1, stage.devices);
@@ -707,7 +709,8 @@ void Builder::schedules() {
             return task.kind == GRT_TASK_BACKWARD && task.chunk == c;
           });
       // Behind it no other chunk's functions may share ranks with the sums.
-      if (plan.streams && isUniform && last != steady[s].rend())
+      if (plan.streams && (isUniform || plan.alwaysSumsBehind) &&
+          last != steady[s].rend())
         last->flags = GRT_SYNC_BEHIND;
     }
     end.push_back(run(GRT_TASK_TIE_REDUCE, 0, 0, 0));

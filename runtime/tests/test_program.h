@@ -28,6 +28,8 @@ struct LayerPlan {
   /// Levels, outermost first: {"tp", 2}, {"sdp", 2}.
   std::vector<std::pair<std::string, int64_t>> levels;
   bool ckpt = false; ///< of the head only
+  /// What of its backward pass waits for sums, as the manifest has it.
+  std::vector<std::string> awaitsSums = {};
 };
 
 struct StagePlan {
@@ -47,6 +49,9 @@ struct ModelPlan {
   /// Gathers and reductions of parameters and gradients on streams of their
   /// own, ordered by events; gradients are summed behind the backward pass.
   bool streams = false;
+  /// They are also where layers of a stage have unlike levels, and something
+  /// has to wait for them.
+  bool alwaysSumsBehind = false;
   /// True if the embedding's output goes once around the ranks of a cut
   /// vocabulary, is compared, and goes forth and back in blocks: it comes out
   /// as it was. Blocks of as many units as tokens say go to and fro beside it.

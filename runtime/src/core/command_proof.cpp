@@ -19,6 +19,7 @@
 #include "core/commands.h"
 #include "core/layout.h"
 #include "core/program_text.h"
+#include "core/sums_proof.h"
 
 #include <algorithm>
 #include <array>
@@ -785,6 +786,8 @@ std::string wrongCommands(const Manifest &manifest,
       if (std::string wrong = ChunkProof(manifest, program, r, chunk).run();
           !wrong.empty())
         return "commands of role " + str(r) + ": " + wrong;
+    if (std::string wrong = wrongSums(manifest, program, r); !wrong.empty())
+      return "commands of role " + str(r) + ": " + wrong;
   }
   return "";
 }

@@ -28,6 +28,9 @@ namespace grt {
 ///    written before it is read;
 ///  - gradients that are not summed once, parameters that are not updated once,
 ///    older ones that are not kept before;
+///  - a gather, a function or an exchange that may run beside a sum of
+///  gradients
+///    with whose group it shares ranks;
 ///  - a place that does not move with the slots it is in.
 std::string wrongCommands(const Manifest &manifest, const ProgramFile &program);
 
