@@ -59,7 +59,8 @@ static std::array<std::optional<ParadigmDescriptor>, ParadigmRegistry::kMost>
             /*shardsOptimizer=*/true, LayerAxis::Context, /*alone=*/true,
             SearchedIn::Request, RestingState::Rows},
 };
-static size_t paradigmCount = 8;
+static size_t paradigmCount = static_cast<size_t>(count_if(
+    paradigmDescriptors, [](const auto &each) { return each.has_value(); }));
 
 StringRef ParadigmDescriptor::executedAs() const {
   switch (group()) {

@@ -4,10 +4,24 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "call.h"
+#include "dispatch.h"
 
 namespace grt::cpu {
 namespace {
+
+/// A kernel's code for every type.
+struct KernelEntry {
+  void (*f32)(const Call &call);
+  void (*f64)(const Call &call);
+  void (*bf16)(const Call &call);
+};
+
+/// Indexed by grt_kernel.
+constexpr KernelEntry kernelEntries[GRT_KERNEL_COUNT] = {
+#define GRT_KERNEL(NAME, Name, ...)                                            \
+  {run##Name<float>, run##Name<double>, run##Name<BF16>},
+#include GRT_KERNEL_LIST
+};
 
 template <class K>
 int32_t launch(const grt_call *call, char *message, size_t messageBytes) {

@@ -25,16 +25,6 @@ public:
   }
 };
 
-/// A kernel's code for every type.
-struct KernelEntry {
-  void (*f32)(const Call &call);
-  void (*f64)(const Call &call);
-  void (*bf16)(const Call &call);
-};
-
-/// Indexed by grt_kernel.
-extern const KernelEntry kernelEntries[GRT_KERNEL_COUNT];
-
 /// GEMM and those that do more with its result.
 inline bool isGemm(const grt_kernel_op &op) {
   return op.kernel == GRT_KERNEL_GEMM || op.kernel == GRT_KERNEL_GEMM_GELU ||
