@@ -49,9 +49,9 @@ ProfileLayerModel::get(std::string name, std::string dtype,
                        std::vector<ProfileLayer> layers,
                        const TrainingOptions &training, double measuredFlops,
                        ProfileSoftware software) {
-  if (!isPlannedDtype(dtype))
-    return makeError("profile '" + name + "': expected dtype " +
-                     plannedDtypeList() + ", found '" + dtype + "'");
+  Expected<int64_t> width = elementBytes(dtype);
+  if (!width)
+    return makeError("profile '" + name + "': " + toString(width.takeError()));
   std::string accumulator = dtype == "f64" ? "f64" : "f32";
   const std::string &gradientDtype = software.gradientDtype;
   if (!gradientDtype.empty() && gradientDtype != accumulator &&
@@ -65,11 +65,16 @@ ProfileLayerModel::get(std::string name, std::string dtype,
   auto model = std::make_unique<ProfileLayerModel>();
   model->modelName = name;
   model->elementType = dtype;
+  model->width = *width;
   model->optimizer =
       optimizerNamed(training.optimizer).value_or(Optimizer::AdamW);
   model->measuredFlops = measuredFlops;
   if (gradientDtype.empty())
     software.gradientDtype = accumulator;
+  Expected<int64_t> gradientWidth = elementBytes(software.gradientDtype);
+  if (!gradientWidth)
+    return gradientWidth.takeError();
+  model->gradientWidth = *gradientWidth;
   std::string text = dtype + "/" + training.optimizer;
   if (gradientDtype != accumulator)
     text += "/" + gradientDtype;
@@ -400,7 +405,7 @@ int64_t ProfileLayerModel::parameterCount() const {
   for (const ProfileLayer &layer : profile)
     bytes += static_cast<double>(layer.count) *
              static_cast<double>(layer.parameterBytes - layer.borrowedBytes);
-  double elements = bytes / static_cast<double>(elementBytes(elementType));
+  double elements = bytes / static_cast<double>(width);
   // Sums of what a file says have no bound of their own.
   constexpr double most = static_cast<double>(int64_t(1) << 53);
   return static_cast<int64_t>(std::min(elements, most));
@@ -490,9 +495,8 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
 
   // Optimizer state is f32 whatever the compute type is, and so are gradients
   // unless the profile says otherwise.
-  int64_t width = elementBytes(elementType);
   int64_t accumulator = elementType == "f64" ? 8 : 4;
-  int64_t gradient = elementBytes(software.gradientDtype);
+  int64_t gradient = gradientWidth;
   int64_t local = divided(layer.parameterBytes, tp);
   int64_t elements = (layer.parameterBytes + width - 1) / width;
   int64_t borrowed = (layer.borrowedBytes + width - 1) / width;

@@ -276,17 +276,26 @@ const std::string &BodyCompiler::whyTooLarge(int64_t samples) {
   return it->second;
 }
 
-const grt::FlatLayout &
+static llvm::Error refused(const std::string &reason) {
+  return llvm::createStringError(llvm::inconvertibleErrorCode(), reason);
+}
+
+llvm::Expected<const grt::FlatLayout *>
 BodyCompiler::layoutOf(func::FuncOp function,
                        const ::galvatron::LayerPartition &partition,
                        ArrayRef<int64_t> borrowed) {
-  auto [it, fresh] = layouts.try_emplace({partition, borrowed.vec()});
-  if (fresh) {
+  std::pair key(partition, borrowed.vec());
+  auto it = layouts.find(key);
+  if (it == layouts.end()) {
     setShards(function, partition.parameterShards, partition.optimizerShards,
               borrowed);
-    it->second = grt::getFlatLayout(function);
+    DiagnosticText diagnostics(function.getContext());
+    FailureOr<grt::FlatLayout> layout = grt::getFlatLayout(function);
+    if (failed(layout))
+      return refused(diagnostics.text);
+    it = layouts.try_emplace(std::move(key), std::move(*layout)).first;
   }
-  return it->second;
+  return &it->second;
 }
 
 const BodyCompiler::CompiledPass &
@@ -309,8 +318,13 @@ BodyCompiler::CompiledPass BodyCompiler::compilePass(const PassKey &key) {
     sources.push_back(cloneWith(local.weight, key.samples));
   for (func::FuncOp source : sources)
     setShards(source, key.parameterShards, key.optimizerShards, key.borrowed);
-  if (sources.size() == 2)
-    grt::placeKeptValues(sources[0], sources[1]);
+  if (sources.size() == 2 &&
+      failed(grt::placeKeptValues(sources[0], sources[1]))) {
+    result.refusal = diagnostics.text;
+    for (func::FuncOp source : sources)
+      source.erase();
+    return result;
+  }
   for (BlockArgument argument : sources[0].getArguments())
     if (nn::getArgRole(sources[0], argument.getArgNumber()) ==
         nn::ValueRole::Data)
@@ -340,10 +354,6 @@ BodyCompiler::CompiledPass BodyCompiler::compilePass(const PassKey &key) {
     if (source)
       source.erase();
   return result;
-}
-
-static llvm::Error refused(const std::string &reason) {
-  return llvm::createStringError(llvm::inconvertibleErrorCode(), reason);
 }
 
 llvm::Expected<const BodyCompiler::Local *>
@@ -456,7 +466,11 @@ llvm::Expected<CompiledLayer> BodyCompiler::compile(const Strategy &strategy,
   };
   CompiledLayer layer;
   layer.recomputes = checkpoint;
-  layer.layout = &layoutOf(local.forward, partition, borrowed);
+  llvm::Expected<const grt::FlatLayout *> layout =
+      layoutOf(local.forward, partition, borrowed);
+  if (!layout)
+    return layout.takeError();
+  layer.layout = *layout;
   auto take = [&](Pass pass,
                   CompiledFunction &function) -> const CompiledPass & {
     const CompiledPass &compiled = passOf(pass);

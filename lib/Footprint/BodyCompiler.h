@@ -175,9 +175,10 @@ private:
   bool backwardIsIdentical(const LocalKey &plain, const LocalKey &checkpointed);
   const std::string &whyNot(const ::galvatron::Strategy &strategy);
   const std::string &whyTooLarge(int64_t samples);
-  const grt::FlatLayout &layoutOf(func::FuncOp function,
-                                  const ::galvatron::LayerPartition &partition,
-                                  ArrayRef<int64_t> borrowed);
+  /// An error that names the parameter if its element type has no layout.
+  llvm::Expected<const grt::FlatLayout *>
+  layoutOf(func::FuncOp function, const ::galvatron::LayerPartition &partition,
+           ArrayRef<int64_t> borrowed);
   const CompiledPass &compiledPass(const PassKey &key);
   CompiledPass compilePass(const PassKey &key);
 

@@ -222,6 +222,12 @@ BodyCompiler *IRLayerModel::compilerOf(func::FuncOp body,
               .first->second;
 }
 
+static std::string nameOf(Type type) {
+  std::string name;
+  llvm::raw_string_ostream(name) << type;
+  return name;
+}
+
 llvm::Error IRLayerModel::build(ModuleOp module) {
   mlir::galvatron::ModelOp model = mlir::galvatron::getModel(module);
   if (!model)
@@ -250,6 +256,17 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
     StringRef callee = layer.getCallee().value();
     auto [known, inserted] = bodies.try_emplace(callee);
     auto body = symbols.lookup<func::FuncOp>(callee);
+    for (Type type : body.getArgumentTypes()) {
+      auto tensor = dyn_cast<RankedTensorType>(type);
+      if (!tensor || tensor.getElementType().isInteger(32))
+        continue;
+      std::string name = nameOf(tensor.getElementType());
+      if (!::galvatron::isExecutedDtype(name))
+        return makeError("expected the body of layer '" + layer.getLayerName() +
+                         "' to take elements of f32, f64, bf16 or i32, found " +
+                         nameOf(type));
+      elementType = name;
+    }
     if (inserted) {
       body.print(stream, OpPrintingFlags().useLocalScope());
       known->second = compilerOf(body, layer.getDataInputs());
@@ -257,13 +274,6 @@ llvm::Error IRLayerModel::build(ModuleOp module) {
         return makeError("layer '" + layer.getLayerName() +
                          "' has no gradient");
     }
-    for (Type type : body.getArgumentTypes())
-      if (auto tensor = dyn_cast<RankedTensorType>(type))
-        if (auto element = dyn_cast<FloatType>(tensor.getElementType()))
-          elementType = element.isF64()    ? "f64"
-                        : element.isBF16() ? "bf16"
-                                           : "f32";
-
     Kind kind;
     kind.callee = layer.getCalleeAttr().getAttr();
     kind.compiler = known->second;

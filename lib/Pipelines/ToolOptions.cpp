@@ -371,9 +371,11 @@ llvm::Expected<LoadedModel> PlanOptions::load(const ModelOptions &options,
       if (!requested)
         return requested.takeError();
       if (isEstimated) {
+        llvm::Expected<int64_t> width = elementBytes(requested->dtype);
+        if (!width)
+          return width.takeError();
         llvm::Expected<EstimatedProfile> estimated = estimateHuggingFaceConfig(
-            *value->getAsObject(), path, requested->dtype,
-            elementBytes(requested->dtype), *import);
+            *value->getAsObject(), path, requested->dtype, *width, *import);
         if (!estimated)
           return estimated.takeError();
         // Programs on devices with streams gather a layer ahead.

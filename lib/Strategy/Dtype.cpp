@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Strategy/Dtype.h"
+#include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -13,24 +14,54 @@ using namespace llvm;
 
 namespace galvatron {
 
-bool isExecutedDtype(StringRef dtype) {
-  return is_contained({"f32", "bf16", "f64"}, dtype);
+namespace {
+
+/// What is known of an element type.
+struct KnownDtype {
+  StringRef name;
+  int64_t bytes;
+  StringRef storedAs;
+};
+
+constexpr KnownDtype knownDtypes[] = {{"f32", 4, "f32"},
+                                      {"tf32", 4, "f32"},
+                                      {"f16", 2, "bf16"},
+                                      {"bf16", 2, "bf16"},
+                                      {"f64", 8, "f64"}};
+
+/// Null for an unknown name.
+const KnownDtype *findDtype(StringRef dtype) {
+  const KnownDtype *found = find_if(
+      knownDtypes, [&](const KnownDtype &each) { return each.name == dtype; });
+  return found == std::end(knownDtypes) ? nullptr : found;
 }
 
-bool isPlannedDtype(StringRef dtype) {
-  return isExecutedDtype(dtype) || dtype == "f16" || dtype == "tf32";
+} // namespace
+
+bool isPlannedDtype(StringRef dtype) { return findDtype(dtype); }
+
+bool isExecutedDtype(StringRef dtype) {
+  const KnownDtype *known = findDtype(dtype);
+  return known && known->storedAs == dtype;
 }
 
 StringRef plannedDtypeList() { return "'f32', 'tf32', 'f16', 'bf16' or 'f64'"; }
 
-bool isHalf(StringRef dtype) { return dtype == "bf16" || dtype == "f16"; }
+bool isHalf(StringRef dtype) {
+  const KnownDtype *known = findDtype(dtype);
+  return known && known->bytes == 2;
+}
 
-int64_t elementBytes(StringRef dtype) {
-  return dtype == "f64" ? 8 : isHalf(dtype) ? 2 : 4;
+Expected<int64_t> elementBytes(StringRef dtype) {
+  if (const KnownDtype *known = findDtype(dtype))
+    return known->bytes;
+  return makeError("expected an element type " + plannedDtypeList() +
+                   ", found '" + dtype + "'");
 }
 
 StringRef storedAs(StringRef dtype) {
-  return dtype == "f16" ? "bf16" : dtype == "tf32" ? "f32" : dtype;
+  const KnownDtype *known = findDtype(dtype);
+  return known ? known->storedAs : dtype;
 }
 
 } // namespace galvatron

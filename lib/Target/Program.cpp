@@ -89,8 +89,10 @@ private:
       return user->emitOpError("expected buffers with offsets: run "
                                "'galvatron-allocate-arena' first");
     auto type = cast<MemRefType>(value.getType());
+    if (failed(verifyElementType(type, [&] { return user->emitOpError(); })))
+      return failure();
     return grt_buffer{uint32_t(ref.buffer.getRegion()),
-                      uint32_t(getAbiDType(type.getElementType())),
+                      *getAbiDType(type.getElementType()),
                       uint64_t(*offset + ref.offset),
                       uint64_t(std::max(getByteSize(type), needed))};
   }

@@ -118,6 +118,8 @@ TEST(MadeUpKernels, WrongCalls) {
             "162"},
            {fold.with(0, GRT_I32, 300),
             "expected floating point elements in 'x', found 'i32'"},
+           {fold.with(0, 9, 300),
+            "expected elements of a known type in 'x', found type 9"},
            {fold.with(1, GRT_BF16, 24),
             "expected 'f32' elements in 'y', found 'bf16'"},
            {fold.with(1, GRT_F32, 52), "expected 48 bytes in 'y', found 52"},

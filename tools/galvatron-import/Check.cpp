@@ -42,8 +42,11 @@ llvm::Expected<std::string> answerOf(llvm::StringRef path,
     return value.takeError();
   const llvm::json::Object *config = value->getAsObject();
   if (config && isHuggingFaceConfig(*value) && !isImportedFamily(*config)) {
-    auto estimated = estimateHuggingFaceConfig(
-        *config, path, options.dtype, elementBytes(options.dtype), options);
+    llvm::Expected<int64_t> width = elementBytes(options.dtype);
+    if (!width)
+      return width.takeError();
+    auto estimated = estimateHuggingFaceConfig(*config, path, options.dtype,
+                                               *width, options);
     if (!estimated)
       return estimated.takeError();
     notes = std::move(estimated->notes);

@@ -108,7 +108,7 @@ public:
         nn::fuseFunction(function);
       }
     EXPECT_TRUE(succeeded(mlir::galvatron::verifyStates(*local)));
-    grt::FlatLayout layout = grt::getFlatLayout(local->forward);
+    grt::FlatLayout layout = *grt::getFlatLayout(local->forward);
     if (splits)
       weight = mlir::galvatron::splitBackward(local->backward, "weight");
     if (::galvatron::backendTraits(target.backend).productEpilogues)
@@ -117,7 +117,7 @@ public:
         if (function)
           nn::fuseProducts(function);
     if (weight)
-      grt::placeKeptValues(local->backward, weight);
+      EXPECT_TRUE(succeeded(grt::placeKeptValues(local->backward, weight)));
 
     grt::FunctionRegions forward, again, backward, other;
     LayerFootprint footprint;

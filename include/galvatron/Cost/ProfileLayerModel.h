@@ -163,6 +163,7 @@ private:
 
   std::vector<std::string> typesMeasured;
   std::string modelName, modelHash, elementType;
+  int64_t width = 0, gradientWidth = 0; ///< bytes of an element
   Optimizer optimizer = Optimizer::AdamW;
   std::vector<ProfileLayer> profile;
   std::vector<size_t> kinds;        ///< by layer

@@ -14,6 +14,7 @@
 #define GALVATRON_STRATEGY_DTYPE_H
 
 #include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
 
 #include <cstdint>
 
@@ -26,8 +27,9 @@ bool isExecutedDtype(llvm::StringRef dtype);
 /// "'f32', 'tf32', 'f16', 'bf16' or 'f64'", for messages.
 llvm::StringRef plannedDtypeList();
 
-/// Bytes of a stored value. tf32 is a way to multiply f32 values, so 4.
-int64_t elementBytes(llvm::StringRef dtype);
+/// Bytes of a stored value; an error that names `dtype` if no plan can be made
+/// for it. tf32 is a way to multiply f32 values, so 4.
+llvm::Expected<int64_t> elementBytes(llvm::StringRef dtype);
 /// Whether values have two bytes, and so f32 master weights beside them.
 bool isHalf(llvm::StringRef dtype);
 /// The executed type with the same bytes, for which footprints are derived:

@@ -36,9 +36,10 @@ int64_t alignedBytes(Type type) {
 
 class FunctionConverter : public nn::KernelEmitter {
 public:
-  FunctionConverter(func::FuncOp source, const KernelTarget &kernelTarget)
+  FunctionConverter(func::FuncOp source, const KernelTarget &kernelTarget,
+                    FlatLayout flat)
       : source(source), kernelTarget(kernelTarget),
-        builder(source.getContext()), layout(getFlatLayout(source)),
+        builder(source.getContext()), layout(std::move(flat)),
         gathersOutside(
             ::galvatron::backendTraits(kernelTarget.backend).streams),
         gathered(layout.buckets.size()), fullGradients(layout.buckets.size()) {}
@@ -76,7 +77,7 @@ public:
   Value view(Value buffer, int64_t byteOffset, RankedTensorType type) override {
     // The view keeps the rest of the buffer: kernels stride over it.
     auto whole = cast<MemRefType>(buffer.getType());
-    int64_t elementBytes = type.getElementTypeBitWidth() / 8;
+    int64_t elementBytes = getElementBytes(type.getElementType());
     int64_t elements = whole.getNumElements() - byteOffset / elementBytes;
     return ViewOp::create(builder, current->getLoc(),
                           MemRefType::get(elements, whole.getElementType()),
@@ -384,7 +385,7 @@ void FunctionConverter::joinSums() {
     if (run.empty())
       continue;
     Type element = run.sums.front().getOutput().getType().getElementType();
-    int64_t width = element.getIntOrFloatBitWidth() / 8;
+    int64_t width = getElementBytes(element);
     Value all = newTransient(MemRefType::get(run.bytes() / width, element));
     int64_t offset = 0;
     for (mlir::galvatron::AllReduceOp sum : run.sums) {
@@ -696,5 +697,10 @@ FailureOr<FuncOp> FunctionConverter::run(FunctionRegions *regions) {
 FailureOr<FuncOp> grt::convertFunction(func::FuncOp function,
                                        const KernelTarget &target,
                                        FunctionRegions *regions) {
-  return FunctionConverter(function, target).run(regions);
+  if (failed(verifyElementTypes(function)))
+    return failure();
+  FailureOr<FlatLayout> layout = getFlatLayout(function);
+  if (failed(layout))
+    return failure();
+  return FunctionConverter(function, target, std::move(*layout)).run(regions);
 }

@@ -82,7 +82,21 @@ int64_t FlatLayout::gatheredBytes() const {
   return bytes;
 }
 
-FlatLayout grt::getFlatLayout(func::FuncOp function) {
+LogicalResult grt::verifyElementTypes(func::FuncOp function) {
+  for (BlockArgument argument : function.getArguments())
+    if (failed(verifyElementType(argument.getType(), [&] {
+          return function.emitOpError()
+                 << "argument " << argument.getArgNumber() << ": ";
+        })))
+      return failure();
+  for (Operation &op : function.getBody().front())
+    for (Type type : op.getResultTypes())
+      if (failed(verifyElementType(type, [&] { return op.emitOpError(); })))
+        return failure();
+  return success();
+}
+
+FailureOr<FlatLayout> grt::getFlatLayout(func::FuncOp function) {
   FlatLayout layout;
   FlatBucket owned;
   ArrayRef<int64_t> borrowed;
@@ -107,8 +121,18 @@ FlatLayout grt::getFlatLayout(func::FuncOp function) {
     if (nn::getArgRole(function, index) != nn::ValueRole::Parameter)
       continue;
     auto type = cast<RankedTensorType>(argument.getType());
-    layout.elementBytes = type.getElementTypeBitWidth() / 8;
-    layout.accumulatorBytes = layout.elementBytes == 8 ? 8 : 4;
+    Type element = type.getElementType();
+    if (!element.isF32() && !element.isF64() && !element.isBF16())
+      return function.emitOpError()
+             << "expected parameters of f32, f64 or bf16, found " << type
+             << " as argument " << index;
+    if (layout.element && layout.element != element)
+      return function.emitOpError()
+             << "expected parameters of one element type, " << layout.element
+             << ", found " << type << " as argument " << index;
+    layout.element = element;
+    layout.elementBytes = getElementBytes(element);
+    layout.accumulatorBytes = element.isF64() ? 8 : 4;
     FlatTensor tensor;
     tensor.bucket = (llvm::is_contained(borrowed, parameter++) ? 1 : 0) +
                     (nn::isFrozen(function, index) ? 2 : 0);

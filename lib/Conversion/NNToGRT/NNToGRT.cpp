@@ -91,8 +91,7 @@ FuncOp ConvertNNToGRTPass::buildUpdate(mlir::galvatron::LayerOp layer,
   auto function = FuncOp::create(builder, layer.getLoc(), name);
   builder.setInsertionPointToStart(&function.getBody().front());
   Type accumulator = accumulatorElement(&getContext(), layout);
-  Type element =
-      layout.elementBytes == 2 ? BFloat16Type::get(&getContext()) : accumulator;
+  Type element = layout.element ? layout.element : accumulator;
   int64_t n = layout.updatedElements();
   auto buffer = [&](int64_t elements, Type type, MemoryRegion region) -> Value {
     return BufferOp::create(builder, layer.getLoc(),
@@ -189,19 +188,24 @@ void ConvertNNToGRTPass::runOnOperation() {
     return cantFail(layer.getStrategyAttr().toStrategy().localSamples(
         plan.getBatch() / microBatches));
   };
-  auto addFacts = [&](FlatSymbolRefAttr symbol, int64_t samples) {
+  auto addFacts = [&](mlir::galvatron::LayerOp layer, FlatSymbolRefAttr symbol,
+                      int64_t samples) -> LogicalResult {
     auto forward =
         symbol ? symbols.lookup<func::FuncOp>(symbol.getValue()) : nullptr;
     if (!forward || !mlir::galvatron::PartitionAttr::of(forward))
-      return false;
+      return layer.emitError() << "expected layer '" << layer.getLayerName()
+                               << "' to have partitioned functions";
     auto [entry, inserted] = facts.try_emplace(forward.getName());
     if (!inserted)
-      return true;
-    entry->second.layout = getFlatLayout(forward);
+      return success();
+    FailureOr<FlatLayout> layout = getFlatLayout(forward);
+    if (failed(layout))
+      return failure();
+    entry->second.layout = *layout;
     for (auto [index, type] : llvm::enumerate(forward.getResultTypes()))
       if (nn::getResultRole(forward, index) == nn::ValueRole::Output)
         entry->second.bytesPerUnit += nn::countBytes(type, 1) / samples;
-    return true;
+    return success();
   };
   for (mlir::galvatron::LayerOp layer : layers) {
     SmallVector<int64_t, 2> counts = {plan.getMicroBatches()};
@@ -215,15 +219,13 @@ void ConvertNNToGRTPass::runOnOperation() {
         layer.emitError() << llvm::toString(local.takeError());
         return signalPassFailure();
       }
-    if (!addFacts(layer.getForwardAttr(),
-                  samplesOf(layer, plan.getMicroBatches())) ||
-        (layer.getPackForwardAttr() &&
-         !addFacts(layer.getPackForwardAttr(),
-                   samplesOf(layer, plan.getForwardMicroBatches())))) {
-      layer.emitError() << "expected layer '" << layer.getLayerName()
-                        << "' to have partitioned functions";
+    if (failed(addFacts(layer, layer.getForwardAttr(),
+                        samplesOf(layer, plan.getMicroBatches()))))
       return signalPassFailure();
-    }
+    if (layer.getPackForwardAttr() &&
+        failed(addFacts(layer, layer.getPackForwardAttr(),
+                        samplesOf(layer, plan.getForwardMicroBatches()))))
+      return signalPassFailure();
   }
 
   // Weight parts, by the input part.
@@ -238,8 +240,9 @@ void ConvertNNToGRTPass::runOnOperation() {
       if (mlir::galvatron::PartitionAttr::of(function))
         nn::fuseProducts(function);
   for (auto &entry : weights)
-    placeKeptValues(symbols.lookup<func::FuncOp>(entry.getKey()),
-                    entry.getValue());
+    if (failed(placeKeptValues(symbols.lookup<func::FuncOp>(entry.getKey()),
+                               entry.getValue())))
+      return signalPassFailure();
   for (auto function :
        llvm::make_early_inc_range(module.getOps<func::FuncOp>())) {
     if (!mlir::galvatron::PartitionAttr::of(function))

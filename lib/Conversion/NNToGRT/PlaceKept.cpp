@@ -171,6 +171,9 @@ int64_t grt::getStashBytes(Type type, bool wide) {
   return alignBytes(getByteSize(tensor));
 }
 
-void grt::placeKeptValues(func::FuncOp input, func::FuncOp weight) {
+LogicalResult grt::placeKeptValues(func::FuncOp input, func::FuncOp weight) {
+  if (failed(verifyElementTypes(input)) || failed(verifyElementTypes(weight)))
+    return failure();
   KeptPlacer(input, weight).run();
+  return success();
 }

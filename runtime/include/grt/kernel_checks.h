@@ -137,6 +137,9 @@ private:
   bool checkElements(const KernelBuffer &buffer, uint32_t dtype) {
     const bool isFloat =
         dtype == GRT_F32 || dtype == GRT_F64 || dtype == GRT_BF16;
+    if (bytesOfElement(dtype) == 0)
+      return refuse("expected elements of a known type in '" +
+                    std::string(buffer.name) + "', found " + nameOf(dtype));
     std::string expected;
     switch (buffer.elements) {
     case Elements::Compute:

@@ -56,12 +56,14 @@ enum class Elements : uint8_t {
   Bytes        ///< of any type
 };
 
-/// Bytes of an element; 1 of types that the ABI does not know.
+/// Bytes of an element; 0 of types that the ABI does not know, which the reader
+/// of programs and CallCheck refuse.
 constexpr int64_t bytesOfElement(uint32_t dtype) {
   return dtype == GRT_F64                       ? 8
          : dtype == GRT_F32 || dtype == GRT_I32 ? 4
          : dtype == GRT_BF16                    ? 2
-                                                : 1;
+         : dtype == GRT_U8                      ? 1
+                                                : 0;
 }
 
 /// A list of up to `Most` values, in order.

@@ -41,9 +41,10 @@ inline __attribute__((always_inline)) uint64_t sumOfWidth(
     return sumOf<uint16_t>(elements, first, count);
   case 4:
     return sumOf<uint32_t>(elements, first, count);
-  default:
+  case 8:
     return sumOf<uint64_t>(elements, first, count);
   }
+  fail("expected elements of 2, 4 or 8 bytes, found " + str(elementBytes));
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)

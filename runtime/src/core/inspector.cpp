@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/inspector.h"
+#include "base/error.h"
 #include "core/call_checks.h"
 #include "core/init.h"
 #include "core/program_text.h"
@@ -36,9 +37,13 @@ bool allFinite(const char *values, uint64_t bytes, grt_dtype dtype) {
     return finiteBits<uint64_t>(values, bytes, 0x7ff0000000000000ull);
   case GRT_BF16:
     return finiteBits<uint16_t>(values, bytes, 0x7f80);
-  default:
+  case GRT_F32:
     return finiteBits<uint32_t>(values, bytes, 0x7f800000u);
+  case GRT_I32:
+  case GRT_U8:
+    return true;
   }
+  fail("expected a known element type, found type " + str(int64_t(dtype)));
 }
 
 constexpr double nothing = std::numeric_limits<double>::infinity();

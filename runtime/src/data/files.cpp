@@ -194,7 +194,7 @@ bool DataFile::areWithin(uint64_t first, uint64_t number, int64_t low,
     return allWithin<uint32_t>(at, number, low, below);
   case 9:
     return allWithin<int32_t>(at, number, low, below);
-  default:
+  default: // Files have no other integers than of 8 bytes.
     return allWithin<int64_t>(at, number, low, below);
   }
 }
@@ -253,13 +253,14 @@ void DataFile::read(uint64_t first, uint64_t number, uint32_t type,
       return convert<uint32_t>(at, number, out);
     case 9:
       return convert<int32_t>(at, number, out);
-    default:
+    default: // Files have no other integers than of 8 bytes.
       return convert<int64_t>(at, number, out);
     }
   }
   // Values that have the wanted type already are copied.
-  uint64_t width = type == GRT_F64 ? 8 : 4;
-  if (array.kind == 'f' && array.width == width && type != GRT_BF16) {
+  const bool isKept = type == GRT_F64 || type == GRT_F32;
+  const uint64_t width = dtypeBytes(type);
+  if (array.kind == 'f' && array.width == width && isKept) {
     std::memcpy(to, elements() + first * width, number * width);
     return;
   }

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "base/error.h"
+#include "base/values.h"
 #include "grt/cpu_bounds.h"
 #include "measure.h"
 
@@ -20,8 +21,8 @@ class Blocks {
 public:
   Blocks(Probe &probe, grt_dtype dtype) : probe(probe), dtype(dtype) {}
   Block *make(int64_t elements) {
-    Block &block =
-        blocks.emplace_back(probe.device(), elements * widthOf(dtype));
+    Block &block = blocks.emplace_back(probe.device(),
+                                       elements * int64_t(dtypeBytes(dtype)));
     block.fill(dtype);
     return &block;
   }
@@ -56,8 +57,8 @@ double linearFlops(Probe &probe, grt_dtype dtype, int64_t rows, int64_t in,
     Block *x, *dx, *w, *dw, *y, *dy;
   };
   Blocks blocks(probe, dtype);
-  std::vector<Set> sets(
-      setsOf(2 * (rows * in + in * out + rows * out) * widthOf(dtype)));
+  std::vector<Set> sets(setsOf(2 * (rows * in + in * out + rows * out) *
+                               int64_t(dtypeBytes(dtype))));
   for (Set &set : sets)
     set = {blocks.make(rows * in),  blocks.make(rows * in),
            blocks.make(in * out),   blocks.make(in * out),
@@ -86,7 +87,7 @@ std::pair<double, double> attentionFlops(Probe &probe, int64_t positions,
   };
   Blocks blocks(probe, dtype);
   int64_t width = heads * headSize, all = positions * width;
-  std::vector<Set> sets(setsOf(8 * all * widthOf(dtype)));
+  std::vector<Set> sets(setsOf(8 * all * int64_t(dtypeBytes(dtype))));
   for (Set &set : sets)
     set = {blocks.make(all),
            blocks.make(all),

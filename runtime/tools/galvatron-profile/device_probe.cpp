@@ -7,6 +7,7 @@
 
 #include "device_probe.h"
 #include "base/error.h"
+#include "base/values.h"
 #include "grt/cuda_bounds.h"
 
 #include <algorithm>
@@ -53,11 +54,7 @@ template <typename Call> void check(Call call) {
 } // namespace
 
 uint64_t DeviceProbe::Buffer::bytes() const {
-  uint64_t width = dtype == GRT_BF16  ? 2
-                   : dtype == GRT_F64 ? 8
-                   : dtype == GRT_U8  ? 1
-                                      : 4;
-  return uint64_t(count) * width;
+  return uint64_t(count) * dtypeBytes(dtype);
 }
 
 int64_t DeviceProbe::setsOfBuffers(uint64_t bytes, uint64_t cacheBytes) {

@@ -122,11 +122,6 @@ void measureCollectives(Probe &probe, double part, bool quick,
 /// round every host is in one pair at most, and all pairs run.
 void measurePairs(Probe &probe, double part, bool quick, Measurement &result);
 
-/// Bytes of an element.
-inline int64_t widthOf(grt_dtype dtype) {
-  return dtype == GRT_F64 ? 8 : dtype == GRT_F32 ? 4 : 2;
-}
-
 /// The size of a product, by which efficiencies are listed.
 inline double harmonicMean(double m, double n, double k) {
   return 3 / (1 / m + 1 / n + 1 / k);

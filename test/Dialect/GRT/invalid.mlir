@@ -109,6 +109,29 @@ grt.func @f {
 
 // -----
 
+// Element types that the C ABI does not have.
+grt.func @f {
+  // expected-error @+1 {{static row-major memref of f32, f64, bf16, i32 or i8, but got 'memref<16xf8E4M3FN>'}}
+  %t = grt.buffer input at 0 : memref<16xf8E4M3FN>
+}
+
+// -----
+
+grt.func @f {
+  // expected-error @+1 {{static row-major memref of f32, f64, bf16, i32 or i8, but got 'memref<16xi1>'}}
+  %t = grt.buffer input at 0 : memref<16xi1>
+}
+
+// -----
+
+grt.func @f {
+  %x = grt.buffer input at 0 : memref<16xf32>
+  // expected-error @+1 {{static row-major memref of f32, f64, bf16, i32 or i8, but got 'memref<16xf16>'}}
+  %y = grt.view %x at 0 : memref<16xf32> to memref<16xf16>
+}
+
+// -----
+
 grt.func @f {
   %t = grt.buffer input at 0 : memref<16xf32>
   // expected-error @+1 {{expected to lie inside its source of 64 bytes, found bytes 32 to 96}}

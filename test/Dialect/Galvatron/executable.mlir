@@ -251,6 +251,16 @@ galvatron.model @f16(%t: tensor<?x4xi32> is <labels, below = 16>) {
 
 // -----
 
+galvatron.parameter @w : tensor<4x4xf8E4M3FN> {init = "zeros"}
+func.func private @linear(tensor<?x4xi32>, tensor<4x4xf8E4M3FN>) -> tensor<1xf64>
+galvatron.model @f8(%t: tensor<?x4xi32> is <labels, below = 16>) {
+  // expected-error @+1 {{parameter 'w' of layer 'a' has the element type 'f8E4M3FN', expected f32, f64 or bf16}}
+  %a = galvatron.layer "a" @linear(%t) params [@w] : (tensor<?x4xi32>) -> tensor<1xf64>
+  galvatron.output %a : tensor<1xf64>
+}
+
+// -----
+
 // The training says another type than the parameters have.
 module attributes {galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "bf16", clip = true, dropout = true>} {
 galvatron.parameter @w : tensor<4x4xf32> {init = "zeros"}

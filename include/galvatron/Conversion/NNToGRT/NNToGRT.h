@@ -53,7 +53,8 @@ struct FlatBucket {
 struct FlatLayout {
   SmallVector<FlatTensor> tensors; ///< in the order of the body's parameters
   SmallVector<FlatBucket, 2> buckets;
-  int64_t elementBytes = 4;     ///< compute type
+  Type element;                 ///< compute type; null without parameters
+  int64_t elementBytes = 4;     ///< of the compute type
   int64_t accumulatorBytes = 4; ///< gradients and optimizer state
   int64_t shards = 1;
 
@@ -76,8 +77,13 @@ struct FlatLayout {
   int64_t updatedElements() const;
 };
 
-/// Reads the layout off a partitioned function with local types.
-FlatLayout getFlatLayout(func::FuncOp function);
+/// Checks that every value of a function has elements that buffers can have.
+LogicalResult verifyElementTypes(func::FuncOp function);
+
+/// Reads the layout off a partitioned function with local types. Emits an error
+/// if a parameter has another element type than f32, f64 and bf16, or than the
+/// parameters in front of it.
+FailureOr<FlatLayout> getFlatLayout(func::FuncOp function);
 
 /// Sums over one axis that stand one behind the other and are gradients of
 /// parameters and nothing else: one call makes them all, on buffers side by
@@ -104,8 +110,9 @@ int64_t getStashBytes(Type type, bool wide);
 
 /// Decides where the input part of a backward function keeps what its weight
 /// part reads: in the place of what nobody reads any more, or behind the stash
-/// of the forward function. Operations of both are in their last order.
-void placeKeptValues(func::FuncOp input, func::FuncOp weight);
+/// of the forward function. Operations of both are in their last order. Fails
+/// with verifyElementTypes().
+LogicalResult placeKeptValues(func::FuncOp input, func::FuncOp weight);
 
 /// Replaces one partitioned function, with collectives inserted, by a
 /// `grt.func` of the same name: values become buffers (in place where the

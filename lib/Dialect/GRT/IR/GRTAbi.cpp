@@ -13,6 +13,8 @@
 #include "grt/cuda_bounds.h"
 #include "grt/kernels.h"
 
+#include "mlir/IR/TypeUtilities.h"
+
 #include <algorithm>
 
 using namespace mlir;
@@ -86,7 +88,7 @@ SAME(Part, Evaluate, GRT_PART_EVALUATE);
 
 #undef SAME
 
-uint32_t mlir::grt::getAbiDType(Type elementType) {
+std::optional<uint32_t> mlir::grt::getAbiDType(Type elementType) {
   if (elementType.isF32())
     return GRT_F32;
   if (elementType.isF64())
@@ -95,7 +97,9 @@ uint32_t mlir::grt::getAbiDType(Type elementType) {
     return GRT_BF16;
   if (elementType.isInteger(32))
     return GRT_I32;
-  return GRT_U8;
+  if (elementType.isInteger(8))
+    return GRT_U8;
+  return std::nullopt;
 }
 
 int64_t mlir::grt::getOptimizerValues(::galvatron::Optimizer optimizer,
@@ -216,11 +220,15 @@ int64_t mlir::grt::getGemmScratchBytes(const KernelTarget &target,
 }
 
 int64_t mlir::grt::getElementBytes(Type elementType) {
-  if (elementType.isF64())
-    return 8;
-  if (elementType.isF32() || elementType.isInteger(32))
-    return 4;
-  if (elementType.isBF16())
-    return 2;
-  return elementType.isInteger(8) ? 1 : 0;
+  std::optional<uint32_t> dtype = getAbiDType(elementType);
+  assert(dtype && "checked by isBufferType() or verifyElementTypes()");
+  return ::grt::bytesOfElement(*dtype);
+}
+
+LogicalResult mlir::grt::verifyElementType(
+    Type type, llvm::function_ref<InFlightDiagnostic()> emitError) {
+  if (getAbiDType(getElementTypeOrSelf(type)))
+    return success();
+  return emitError() << "expected elements of f32, f64, bf16, i32 or i8, found "
+                     << type;
 }

@@ -40,8 +40,7 @@ LogicalResult GRTDialect::verifyOperationAttribute(Operation *op,
 bool mlir::grt::isBufferType(Type type) {
   auto memref = dyn_cast<MemRefType>(type);
   return memref && memref.hasStaticShape() && memref.getLayout().isIdentity() &&
-         !memref.getMemorySpace() &&
-         getElementBytes(memref.getElementType()) != 0;
+         !memref.getMemorySpace() && getAbiDType(memref.getElementType());
 }
 
 StringRef mlir::grt::getBackend(ModuleOp module) {

@@ -110,7 +110,9 @@ LogicalResult KernelOp::verify() {
   SmallVector<grt_buffer> buffers;
   for (Value value : getBuffers()) {
     MemRefType type = getType(value);
-    buffers.push_back({0, getAbiDType(type.getElementType()), 0,
+    if (failed(verifyElementType(type, [&] { return emitOpError(); })))
+      return failure();
+    buffers.push_back({0, *getAbiDType(type.getElementType()), 0,
                        uint64_t(grt::getByteSize(type))});
   }
   grt_kernel_op call = {getNumber(*this),

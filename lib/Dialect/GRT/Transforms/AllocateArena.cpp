@@ -10,6 +10,7 @@
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
 #include "galvatron/Dialect/GRT/Transforms/Roles.h"
 #include "galvatron/Dialect/GRT/Transforms/Transients.h"
+#include "galvatron/Strategy/Dtype.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -35,8 +36,8 @@ struct ProgramFacts {
   mlir::galvatron::PlanAttr plan;
   const ::galvatron::Schedule *schedule = nullptr;
   SmallVector<mlir::galvatron::DataAttr> data;
-  int64_t elementBytes = 4;
-  int64_t accumulatorBytes = 4;
+  int64_t elementBytes = 0;
+  int64_t accumulatorBytes = 0;
   int64_t optimizerValues = 2; ///< see getOptimizerValues()
   ::galvatron::BackendTraits backend;
 };
@@ -57,7 +58,11 @@ FailureOr<ProgramFacts> getFacts(ModuleOp module) {
       llvm::cantFail(::galvatron::parseSchedule(plan.getSchedule()));
   facts.data = getModelData(module);
   StringRef dtype = training.getDtype();
-  facts.elementBytes = dtype == "f64" ? 8 : (dtype == "bf16" ? 2 : 4);
+  llvm::Expected<int64_t> width = ::galvatron::elementBytes(dtype);
+  if (!width)
+    return module.emitOpError()
+           << "'galvatron.training': " << llvm::toString(width.takeError());
+  facts.elementBytes = *width;
   facts.accumulatorBytes = dtype == "f64" ? 8 : 4;
   facts.optimizerValues = getOptimizerValues(
       training.getOptimizer(), facts.elementBytes, facts.accumulatorBytes);

@@ -29,8 +29,9 @@ mlir::galvatron::getTrainingOptions(ModuleOp module) {
   if (!training) {
     // Nobody has chosen: the element type is that of the parameters.
     for (auto parameter : module.getOps<ParameterOp>()) {
-      Type type = parameter.getTensorType().getElementType();
-      options.dtype = type.isF64() ? "f64" : type.isBF16() ? "bf16" : "f32";
+      options.dtype.clear();
+      llvm::raw_string_ostream(options.dtype)
+          << parameter.getTensorType().getElementType();
       break;
     }
     return options;

@@ -47,10 +47,17 @@ constexpr int64_t alignBytes(int64_t bytes) {
 /// an element type that the C ABI has.
 bool isBufferType(Type type);
 
-/// Number of the element type in the C ABI (grt_dtype).
-uint32_t getAbiDType(Type elementType);
+/// Number of the element type in the C ABI (grt_dtype); none of types that the
+/// C ABI does not have.
+std::optional<uint32_t> getAbiDType(Type elementType);
 
-/// Bytes of one element; 0 for types the C ABI does not have.
+/// Checks that the C ABI has the element type of `type`; the error names
+/// `type`.
+LogicalResult
+verifyElementType(Type type,
+                  llvm::function_ref<InFlightDiagnostic()> emitError);
+
+/// Bytes of one element, of a type that the C ABI has.
 int64_t getElementBytes(Type elementType);
 
 /// Values of the accumulator type that an optimizer keeps for each parameter
