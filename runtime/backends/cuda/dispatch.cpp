@@ -12,215 +12,14 @@
 //===----------------------------------------------------------------------===//
 
 #include "dispatch.h"
-#include "choices.h"
-#include "rank.h"
+#include "call.h"
 
-#include "../common/call.h"
 #include "grt/cuda_bounds.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <memory>
-#include <random>
-#include <utility>
 #include <vector>
 
 namespace grt::cuda {
-namespace {
-
-/// A call of a rank of this backend.
-class Call : public CallReader {
-public:
-  using CallReader::CallReader;
-  /// On the device.
-  grt_step *step() const { return call.step; }
-  Rank &rank() const { return *static_cast<Rank *>(call.rank_state); }
-  Queue queue() const { return rank().queue(nameOf(op())); }
-};
-
-/// What addresses are surely multiples of, up to the alignment of buffers.
-uint32_t alignmentOf(uintptr_t bits) {
-  uint32_t alignment = GRT_ALIGNMENT;
-  while (bits % alignment)
-    alignment /= 2;
-  return alignment;
-}
-
-/// The product of a call; `add` says whether gradients are added to.
-ProductShape productShape(const grt_kernel_op &op, bool add,
-                          uintptr_t addresses) {
-  ProductShape s = {};
-  s.dtype = s.result = op.buffers[kernels::Gemm::a].dtype;
-  s.alignment = alignmentOf(addresses);
-  auto matrices = [&](const auto &n) {
-    s.m = n.M;
-    s.n = n.N;
-    s.k = n.K;
-    if constexpr (requires { n.transA; }) {
-      s.transA = n.transA != 0;
-      s.transB = n.transB != 0;
-    }
-    return n;
-  };
-  switch (op.kernel) {
-  case GRT_KERNEL_GEMM_GELU:
-    s.epilogue = matrices(intsOf<kernels::GemmGelu>(op)).hasPre != 0
-                     ? Epilogue::GeluKept
-                     : Epilogue::Gelu;
-    break;
-  case GRT_KERNEL_GEMM_GELU_GRAD:
-    matrices(intsOf<kernels::GemmGeluGrad>(op));
-    s.epilogue = Epilogue::GeluGrad;
-    break;
-  case GRT_KERNEL_GEMM_BIAS_GRAD:
-    matrices(intsOf<kernels::GemmBiasGrad>(op));
-    s.epilogue = Epilogue::BiasGrad;
-    s.transA = true;
-    s.transB = false;
-    s.add = add;
-    s.result = op.buffers[kernels::GemmBiasGrad::c].dtype;
-    break;
-  default:
-    s.epilogue = matrices(intsOf<kernels::Gemm>(op)).hasBias != 0
-                     ? Epilogue::Bias
-                     : Epilogue::None;
-    s.add = add;
-    s.result = op.buffers[kernels::Gemm::c].dtype;
-  }
-  return s;
-}
-
-/// The product of the same matrices without what needs an own pass over its
-/// result, or over an operand.
-ProductShape withoutPass(ProductShape s) {
-  switch (s.epilogue) {
-  case Epilogue::Gelu:
-  case Epilogue::GeluKept:
-    s.epilogue = Epilogue::Bias;
-    break;
-  case Epilogue::GeluGrad:
-  case Epilogue::BiasGrad:
-    s.epilogue = Epilogue::None;
-    break;
-  case Epilogue::None:
-  case Epilogue::Bias:
-    break;
-  }
-  return s;
-}
-
-/// The `acc` of a product; those without one overwrite.
-int64_t productMode(const grt_kernel_op &op) {
-  return accOf(op.kernel, op.ints, op.int_count);
-}
-
-bool isProduct(uint32_t kernel) {
-  return kernel == GRT_KERNEL_GEMM || kernel == GRT_KERNEL_GEMM_GELU ||
-         kernel == GRT_KERNEL_GEMM_GELU_GRAD ||
-         kernel == GRT_KERNEL_GEMM_BIAS_GRAD;
-}
-
-/// What the library's epilogue is not for: its GELU has the tanh form.
-bool hasOtherForm(const grt_kernel_op &op) {
-  return (op.kernel == GRT_KERNEL_GEMM_GELU &&
-          intsOf<kernels::GemmGelu>(op).approximate == 0) ||
-         (op.kernel == GRT_KERNEL_GEMM_GELU_GRAD &&
-          intsOf<kernels::GemmGeluGrad>(op).approximate == 0);
-}
-
-ProductShape productShape(const Call &call) {
-  uintptr_t bits = 0;
-  for (int i = 0; i < call.bufferCount(); ++i)
-    bits |= reinterpret_cast<uintptr_t>(call.buffer<void>(i));
-  return productShape(call.op(), call.add(productMode(call.op())), bits);
-}
-
-bool runInLibrary(const Call &call, const Queue &queue,
-                  const ProductShape &shape, const ProductBuffers &buffers) {
-  Products *library = call.rank().products.get();
-  return library && shape.k > 0 && library->run(queue, shape, buffers);
-}
-
-/// A product without epilogue or with a bias, by the library or by our kernel.
-template <class T>
-void multiply(const Call &call, const Queue &queue, const ProductShape &shape,
-              void *c, const T *bias) {
-  const T *a = call.buffer<T>(kernels::Gemm::a);
-  const T *b = call.buffer<T>(kernels::Gemm::b);
-  if (runInLibrary(call, queue, shape,
-                   {a, b, c, const_cast<T *>(bias), nullptr}))
-    return;
-  ProductArguments<T> p = {shape.m,      shape.n,   shape.k, shape.transA,
-                           shape.transB, shape.add, a,       b,
-                           bias};
-  using A = Accumulator<T>;
-  if constexpr (sizeof(T) != sizeof(A))
-    if (shape.result == GRT_BF16)
-      return product(queue, p, static_cast<T *>(c));
-  product(queue, p, static_cast<A *>(c));
-}
-
-template <class T> void runGemm(const Call &call) {
-  using K = kernels::Gemm;
-  const T *bias = call.buffer<T>(K::bias, call.ints<K>().hasBias);
-  ProductShape shape = productShape(call);
-  if (shape.m <= 0 || shape.n <= 0)
-    return;
-  multiply(call, call.queue(), shape, call.buffer<void>(K::c), bias);
-}
-
-template <class T> void runGemmGelu(const Call &call) {
-  using K = kernels::GemmGelu;
-  const auto n = call.ints<K>();
-  T *pre = call.buffer<T>(K::pre, n.hasPre);
-  ProductShape shape = productShape(call);
-  if (shape.m <= 0 || shape.n <= 0)
-    return;
-  Queue queue = call.queue();
-  T *bias = call.buffer<T>(K::bias), *y = call.buffer<T>(K::y);
-  if (!hasOtherForm(call.op()) &&
-      runInLibrary(call, queue, shape,
-                   {call.buffer<T>(K::a), call.buffer<T>(K::b), y, bias, pre}))
-    return;
-  T *biased = pre ? pre : y;
-  multiply<T>(call, queue, withoutPass(shape), biased, bias);
-  biasGelu<T>(queue, 1, shape.m * shape.n, biased, nullptr, nullptr, y,
-              n.approximate != 0);
-}
-
-template <class T> void runGemmGeluGrad(const Call &call) {
-  using K = kernels::GemmGeluGrad;
-  const auto n = call.ints<K>();
-  ProductShape shape = productShape(call);
-  if (shape.m <= 0 || shape.n <= 0)
-    return;
-  Queue queue = call.queue();
-  T *x = call.buffer<T>(K::x), *c = call.buffer<T>(K::c);
-  if (!hasOtherForm(call.op()) &&
-      runInLibrary(call, queue, shape,
-                   {call.buffer<T>(K::a), call.buffer<T>(K::b), c, nullptr, x}))
-    return;
-  multiply<T>(call, queue, withoutPass(shape), c, nullptr);
-  geluGrad<T>(queue, shape.m * shape.n, x, c, c, n.approximate != 0);
-}
-
-template <class T> void runGemmBiasGrad(const Call &call) {
-  using K = kernels::GemmBiasGrad;
-  ProductShape shape = productShape(call);
-  if (shape.n <= 0)
-    return;
-  Queue queue = call.queue();
-  auto *dbias = call.buffer<Accumulator<T>>(K::dbias);
-  void *c = call.buffer<void>(K::c);
-  if (shape.m > 0) {
-    if (runInLibrary(
-            call, queue, shape,
-            {call.buffer<T>(K::a), call.buffer<T>(K::b), c, dbias, nullptr}))
-      return;
-    multiply<T>(call, queue, withoutPass(shape), c, nullptr);
-  }
-  biasGrad<T>(queue, shape.k, shape.n, call.buffer<T>(K::b), dbias, shape.add);
-}
 
 template <class T> void runBiasAdd(const Call &call) {
   using K = kernels::BiasAdd;
@@ -306,12 +105,16 @@ template <class T> void runRmsNormGrad(const Call &call) {
                  call.buffer<A>(K::dgamma), call.add(n.acc), n.unitOffset != 0);
 }
 
+namespace {
+
 /// Throws for what programs that generate call.
 [[noreturn]] void refuseKept(const Call &call) {
   throw CallError(std::string("kernel ") + kernelForms[call.op().kernel].name +
                   " of positions that are given is not of the cuda backend: "
                   "programs that keep keys and values run on CPU ranks");
 }
+
+} // namespace
 
 template <class T> void runRotary(const Call &call) {
   using K = kernels::Rotary;
@@ -391,10 +194,14 @@ template <class T> void runGatedGeluGrad(const Call &call) {
                    call.buffer<T>(K::dgate), call.buffer<T>(K::dup));
 }
 
+namespace {
+
 template <class Ints> RelativeBiasArguments relativeArguments(const Ints &n) {
   return {n.samples, n.heads, n.T, n.buckets,
           RelativeBuckets(n.buckets, n.maxDistance, n.bidirectional != 0)};
 }
+
+} // namespace
 
 template <class T> void runRelativeBias(const Call &call) {
   using K = kernels::RelativeBias;
@@ -431,6 +238,8 @@ template <class T> void runBiasGelu(const Call &call) {
               call.buffer<T>(K::bias), call.buffer<T>(K::pre),
               call.buffer<T>(K::y), n.approximate != 0);
 }
+
+namespace {
 
 DropoutKey dropoutKeyOf(const Call &call, double p, int64_t opIndex) {
   CallReader::checkDropout(p);
@@ -531,21 +340,28 @@ template <class K, class T> void attention(const Call &call) {
     cuda::attention(queue, a);
 }
 
+} // namespace
+
 template <class T> void runAttention(const Call &call) {
   attention<kernels::Attention, T>(call);
 }
+
 template <class T> void runAttentionGrad(const Call &call) {
   attention<kernels::AttentionGrad, T>(call);
 }
+
 template <class T> void runBiasedAttention(const Call &call) {
   attention<kernels::BiasedAttention, T>(call);
 }
+
 template <class T> void runBiasedAttentionGrad(const Call &call) {
   attention<kernels::BiasedAttentionGrad, T>(call);
 }
+
 template <class T> void runShapedAttention(const Call &call) {
   attention<kernels::ShapedAttention, T>(call);
 }
+
 template <class T> void runShapedAttentionGrad(const Call &call) {
   attention<kernels::ShapedAttentionGrad, T>(call);
 }
@@ -553,6 +369,8 @@ template <class T> void runShapedAttentionGrad(const Call &call) {
 template <class T> void runCachedAttention(const Call &call) {
   refuseKept(call);
 }
+
+namespace {
 
 template <class K, class T> void windowAttention(const Call &call) {
   using A = Accumulator<T>;
@@ -586,12 +404,17 @@ template <class K, class T> void windowAttention(const Call &call) {
   }
 }
 
+} // namespace
+
 template <class T> void runWindowAttention(const Call &call) {
   windowAttention<kernels::WindowAttention, T>(call);
 }
+
 template <class T> void runWindowAttentionGrad(const Call &call) {
   windowAttention<kernels::WindowAttentionGrad, T>(call);
 }
+
+namespace {
 
 template <class K, class T>
 void dropoutOf(const Call &call, const T *residual) {
@@ -612,9 +435,12 @@ void dropoutOf(const Call &call, const T *residual) {
                            });
 }
 
+} // namespace
+
 template <class T> void runDropout(const Call &call) {
   dropoutOf<kernels::Dropout, T>(call, nullptr);
 }
+
 template <class T> void runDropoutAdd(const Call &call) {
   using K = kernels::DropoutAdd;
   dropoutOf<K, T>(call, call.buffer<T>(K::residual));
@@ -656,12 +482,16 @@ template <class T> void runScale(const Call &call) {
            call.real(K::factor));
 }
 
+namespace {
+
 template <class Ints> TableSlice tableSlice(const Call &call, const Ints &n) {
   if (n.sharded == 0)
     return {0, n.localRows, n.localRows};
   return {call.at().tp_index * n.localRows, n.localRows,
           call.at().tp_size * n.localRows};
 }
+
+} // namespace
 
 template <class T> void runEmbedding(const Call &call) {
   using K = kernels::Embedding;
@@ -756,6 +586,8 @@ template <class T> void runTranspose(const Call &call) {
                call.buffer<T>(K::y));
 }
 
+namespace {
+
 /// What the kernels of the loss share. Without more a vocabulary is not
 /// divided.
 template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
@@ -782,6 +614,8 @@ template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
   a.step = call.step();
   return a;
 }
+
+} // namespace
 
 template <class T> void runSoftmaxStats(const Call &call) {
   softmaxStats(call.queue(), lossArguments<kernels::SoftmaxStats, T>(call));
@@ -877,6 +711,8 @@ template <class T> void runNorm(const Call &call) {
                                call.buffer<Accumulator<T>>(K::gradient));
 }
 
+namespace {
+
 /// A kernel's code for every type.
 struct KernelEntry {
   void (*f32)(const Call &call);
@@ -902,111 +738,6 @@ void launchCall(const grt_call &call) {
                       : entry.bf16)(Call(call));
 }
 
-namespace {
-
-/// Times a call of an op on memory of its own. What it reads are random bits of
-/// small numbers: devices run faster on constant ones.
-class Trial {
-public:
-  /// Has no memory where the device has none.
-  Trial(Rank &rank, const grt_kernel_op &op) : rank(rank), op(op) {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < op.buffer_count; ++i)
-      bytes += roundUp(op.buffers[i].bytes);
-    memory = static_cast<char *>(gpu::allocate(bytes));
-    random = static_cast<uint16_t *>(gpu::allocateHost(randomBytes));
-    if (!memory || !random)
-      return;
-    std::minstd_rand generator(1);
-    // Halves of f32, or bf16: between 2^-4 and 1, of both signs.
-    for (uint64_t i = 0; i < randomBytes / 2; ++i)
-      random[i] = uint16_t(0x3d80u + generator() % 0x200u +
-                           (generator() % 2 ? 0x8000u : 0));
-    const Stream stream = rank.stream(GRT_STREAM_COMPUTE);
-    for (uint64_t at = 0; at < bytes; at += randomBytes)
-      gpu::copy(stream, memory + at, random, std::min(randomBytes, bytes - at));
-    char *place = memory;
-    for (uint32_t i = 0; i < op.buffer_count; ++i) {
-      addresses.push_back(place);
-      place += roundUp(op.buffers[i].bytes);
-    }
-  }
-  ~Trial() {
-    try {
-      rank.synchronise(GRT_STREAM_COMPUTE);
-    } catch (const DeviceError &) {
-      // The next call says it.
-    }
-    for (Event event : {first, last})
-      if (event)
-        gpu::destroyEvent(event);
-    if (memory)
-      gpu::release(memory);
-    if (random)
-      gpu::releaseHost(random);
-  }
-  Trial(const Trial &) = delete;
-  Trial &operator=(const Trial &) = delete;
-
-  /// Milliseconds; below zero without memory. `add`: as on later micro-batches.
-  double run(bool add) {
-    if (addresses.empty())
-      return -1;
-    const grt_coordinates alone = {0, 1, 0, 1, 0, 1, 0, 0, 1, 0, 1};
-    const grt_call call = {&op, addresses.data(), &alone, nullptr, add, &rank};
-    if (!first)
-      first = gpu::makeEvent(/*timed=*/true);
-    if (!last)
-      last = gpu::makeEvent(/*timed=*/true);
-    const Stream stream = rank.stream(GRT_STREAM_COMPUTE);
-    launchCall(call);
-    gpu::record(stream, first);
-    for (int i = 0; i < runs; ++i)
-      launchCall(call);
-    gpu::record(stream, last);
-    gpu::synchronise(stream);
-    return gpu::millisecondsBetween(first, last) / runs;
-  }
-
-private:
-  static constexpr uint64_t randomBytes = 1 << 20;
-  /// One alone shows the latency of its launch.
-  static constexpr int runs = 5;
-  static uint64_t roundUp(uint64_t bytes) {
-    return (bytes + GRT_ALIGNMENT - 1) / GRT_ALIGNMENT * GRT_ALIGNMENT;
-  }
-
-  Rank &rank;
-  const grt_kernel_op &op;
-  char *memory = nullptr;
-  uint16_t *random = nullptr;
-  std::vector<void *> addresses;
-  Event first = nullptr, last = nullptr;
-};
-
-/// Sets the algorithms of a product's call as choices.h says.
-void tryProduct(Rank &rank, const grt_kernel_op &op, const ProductShape &shape,
-                bool add) {
-  Choices *choices = choicesOfProcess(*rank.products);
-  if (!choices)
-    return;
-  std::unique_ptr<Trial> trial;
-  bool told = false;
-  chooseAlgorithms(
-      *rank.products, *choices, hasOtherForm(op) ? withoutPass(shape) : shape,
-      withoutPass(shape), [&] {
-        if (!trial)
-          trial = std::make_unique<Trial>(rank, op);
-        double time = trial->run(add);
-        if (time < 0 && !std::exchange(told, true))
-          std::fprintf(stderr, "'%s': no memory to try algorithms in\n",
-                       nameOf(op));
-        return time;
-      });
-}
-
-} // namespace
-
 /// Throws for a block of the rows of samples where the kernels count positions:
 /// when a program is loaded, and not in its first step.
 static void checkWholeSamplesOf(const grt_kernel_op &op) {
@@ -1029,23 +760,8 @@ void prepareCall(Rank &rank, const grt_kernel_op &op) {
   checkForm(op);
   checkWholeSamplesOf(op);
   rank.queue(nameOf(op)); // its workspace
-  if (isProduct(op.kernel) && rank.products) {
-    uintptr_t offsets = 0;
-    for (uint32_t i = 0; i < op.buffer_count; ++i)
-      offsets |= op.buffers[i].offset;
-    // acc 2 overwrites first and adds later.
-    int64_t mode = productMode(op);
-    for (bool add : {false, true}) {
-      ProductShape shape = productShape(op, add, offsets);
-      if (mode != 2 && add != (mode == 1))
-        continue;
-      if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0)
-        continue;
-      if (hasOtherForm(op) || !rank.products->prepare(shape))
-        rank.products->prepare(withoutPass(shape));
-      tryProduct(rank, op, shape, add);
-    }
-  }
+  if (isProduct(op.kernel) && rank.products)
+    prepareProduct(rank, op);
   using K = kernels::Attention;
   if (op.kernel == K::kernel && rank.fusedAttention &&
       op.buffers[K::q].dtype == GRT_BF16 && op.reals[K::dropout] == 0 &&
