@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "changed_manifests.h"
+#include "core/capture.h"
 #include "core/commands.h"
 #include "core/layout.h"
 #include "core/places.h"
@@ -172,6 +173,52 @@ TEST(Commands, EveryKindOfTaskHasItsProcedure) {
   });
   EXPECT_EQ(empty, "program 'p': commands of role 0: expected 1 procedure of "
                    "the norm and 0 of older versions, found 0 and 0");
+}
+
+/// The embedding's forward function has counts that the host reads.
+ModelPlan planWithCounts() {
+  ModelPlan plan;
+  plan.layers[0].levels = {{"tp", 2}};
+  plan.stages = {{{0, 1, 2}, {0, 1}}};
+  plan.movesBlocks = true;
+  return plan;
+}
+
+TEST(Commands, AreMarkedWhereTheHostHasAPart) {
+  for (const gvx::Procedure &row : tablesOf(ModelPlan()).procedures)
+    EXPECT_EQ(row.needsHost, 0);
+  for (const gvx::Procedure &row : tablesOf(planWithCounts()).procedures)
+    EXPECT_EQ(row.needsHost, row.task == GRT_TASK_FORWARD) << int(row.task);
+  EXPECT_EQ(refusalOf([](gvx::Tables &tables) {
+              tables.procedures[0].needsHost = 1;
+            }),
+            "program 'p': commands of role 0, forward of chunk 0: expected no "
+            "mark that it needs the host");
+  ModelPlan plan = planWithCounts();
+  plan.changeCommands = [](gvx::Tables &tables) {
+    tables.procedures[0].needsHost = 0;
+  };
+  EXPECT_EQ(gvx::loadRefusal(TestProgram(plan).file(), "p"),
+            "program 'p': commands of role 0, forward of chunk 0: expected the "
+            "mark that it needs the host, as the host reads counts of its "
+            "all-to-alls");
+}
+
+TEST(Commands, SayHowManyGraphsAStepIs) {
+  auto captured = [](const Lowered &program) {
+    const StepCapture step = captureOf(program.manifest, program.program);
+    return std::to_string(step.graphs) + " " + step.why;
+  };
+  ModelPlan plan;
+  EXPECT_EQ(captured(Lowered{TestProgram(plan).file()}), "1 ");
+  plan.stages = {{{0, 1}, {0}}, {{2}, {1}}};
+  EXPECT_EQ(captured(Lowered{TestProgram(plan).file()}),
+            "2 there is no workspace to gather results in");
+  plan.workspace = 64;
+  EXPECT_EQ(captured(Lowered{TestProgram(plan).file()}), "1 ");
+  EXPECT_EQ(captured(Lowered{TestProgram(planWithCounts()).file()}),
+            "0 the host reads counts of its all-to-alls");
+  EXPECT_EQ(captured(Lowered{compiledProgram("late")}), "0 gradients are late");
 }
 
 /// What is made of equal tasks is equal, and has no rows that nobody names.

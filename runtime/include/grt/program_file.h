@@ -189,7 +189,10 @@ struct Procedure {
   uint8_t classes;
   uint8_t tiers;
   uint8_t stream;
-  uint16_t reserved; ///< 0
+  /// 1 if the host has a part in a command of it, so that no graph of a device
+  /// can have it; else 0.
+  uint8_t needsHost;
+  uint8_t reserved; ///< 0
   Range commands;
 
   bool isOf(const grt_task &other) const {

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "base/error.h"
+#include "core/capture.h"
 #include "core/commands.h"
 #include "core/layout.h"
 #include "core/program_text.h"
@@ -189,6 +190,13 @@ private:
       checkCommand(row, procedure.task, chunk);
     }
     running = nullptr;
+    place = name + ", " + procedureName(procedure);
+    const char *part = hostPartOf(procedure, role, program);
+    if (procedure.needsHost != (part != nullptr))
+      refuse(
+          part ? std::string("expected the mark that it needs the host, as ") +
+                     part
+               : "expected no mark that it needs the host");
   }
 
   const Layer &layerOf(const gvx::Command &row, const Chunk *chunk) const {

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "base/text.h"
+#include "core/capture.h"
 #include "core/manifest.h"
 #include "core/program_text.h"
 #include "grt/session.h"
@@ -76,6 +77,18 @@ Json namesOf(const Role &role, const Chunk &chunk) {
   return names;
 }
 
+/// Whether the backend may have graphs, which steps of training are.
+bool hasGraphs(const Program &program) {
+  return program.manifest().backend != "cpu" && !program.cacheRows();
+}
+
+/// How many graphs a step is where the device makes such, and why not one.
+std::string graphsText(const Program &program) {
+  const StepCapture step = captureOf(program.manifest(), program.file());
+  return "graphs a step: " + std::to_string(step.graphs) +
+         (*step.why ? std::string(", as ") + step.why : "") + "\n";
+}
+
 Json toJson(const Program &program) {
   const Manifest &manifest = program.manifest();
   ProgramFacts facts = program.facts();
@@ -132,6 +145,11 @@ Json toJson(const Program &program) {
       {"checkpoint-bytes", facts.checkpointBytes},
       {"stages", stages},
       {"layers", layers}};
+  if (hasGraphs(program)) {
+    const StepCapture step = captureOf(manifest, program.file());
+    json["graphs-per-step"] = step.graphs;
+    json["why-not-one-graph"] = *step.why ? Json(step.why) : Json();
+  }
   if (program.cacheRows())
     json["generates"] = {{"texts", program.cacheRows()},
                          {"tokens", program.cacheLength()}};
@@ -193,7 +211,10 @@ std::string toText(const Program &program) {
                : "") +
           "\n";
   text += program.cacheRows() ? generationText(program) : stepText(program);
-  text += "\nranks: " + number(manifest.world) + " in " +
+  text += "\n";
+  if (hasGraphs(program))
+    text += graphsText(program);
+  text += "ranks: " + number(manifest.world) + " in " +
           number(int64_t(manifest.roles.size())) +
           (manifest.roles.size() == 1 ? " stage" : " stages") + "\n";
   text += "on disk: model " + bytesText(facts.modelBytes) + ", checkpoint " +
@@ -251,7 +272,8 @@ void forEachTable(const Program &program, Title title, Row row) {
     const ProgramFile::RoleCommands &of = file.ofRole(r);
     const std::string stage = "stage " + std::to_string(r) + ", ";
     for (const gvx::Procedure &procedure : of.procedures) {
-      title("commands", stage + procedureName(procedure));
+      title("commands", stage + procedureName(procedure) +
+                            (procedure.needsHost ? ", with the host" : ""));
       for (const gvx::Command &command : file.commands(procedure))
         row(textOf(command, of.places));
     }

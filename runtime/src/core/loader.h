@@ -68,9 +68,6 @@ private:
   void placeTied(DeviceCommunicator &mine);
   /// Of the schedule, of handoffs and for marks.
   void numberEvents();
-  bool canHoldStep() const;
-  /// Whether a function of any role has counts that the host reads.
-  bool readsCounts() const;
   void chooseGraphs(const grt_device_collectives *collectives);
   // loader_calls.cpp
   /// Walks every function of the role without running it: checks its calls, and

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "base/error.h"
+#include "core/capture.h"
 #include "core/loader.h"
 #include "grt/update_decision.h"
 
@@ -203,53 +204,23 @@ void RankLoader::numberEvents() {
 void RankLoader::chooseGraphs(const grt_device_collectives *collectives) {
   const grt_device &table = *state.backend.device;
   // Every reason holds of all ranks or of none: they decide together.
-  const bool awayAnywhere =
-      std::any_of(manifest.roles.begin(), manifest.roles.end(),
-                  [](const Role &role) { return role.homeBytes > 0; });
-  graphs.whyNotOne =
-      !state.options.graphs ? "it is not wanted"
-      : !table.begin_graph  ? "the backend has no graphs"
-      : awayAnywhere        ? "states have their home on the host"
-      : manifest.delay      ? "gradients are late"
-      : !canHoldStep()      ? "its updates do not stand behind one norm"
-      : readsCounts()       ? "the host reads counts of its all-to-alls"
-      : host.size() > 1 && !collectives->in_graphs
-          ? "collectives '" + std::string(collectives->name) +
-                "' cannot be part of a graph"
-          : "";
+  const StepCapture step = captureOf(manifest, state.program.file());
+  graphs.whyNotOne = !state.options.graphs ? "it is not wanted"
+                     : !table.begin_graph  ? "the backend has no graphs"
+                     : step.graphs == 0    ? step.why
+                     : host.size() > 1 && !collectives->in_graphs
+                         ? "collectives '" + std::string(collectives->name) +
+                               "' cannot be part of a graph"
+                         : "";
   graphs.wanted = graphs.whyNotOne.empty();
   if (!graphs.wanted)
     return;
-  // The same on all ranks, as they gather together.
-  uint64_t room = UINT64_MAX;
-  for (const Role &role : manifest.roles)
-    room = std::min(room, role.workspace.bytes);
-  graphs.whyNotOne =
-      !table.decide_update         ? "the host decides of the update"
-      : manifest.updatesJustInTime ? "updates are done before the norm"
-      : host.size() > 1 && room < uint64_t(host.size()) * sizeof(RankResults)
-          ? "there is no workspace to gather results in"
-          : "";
+  // Ranks may be more than the plan's.
+  graphs.whyNotOne = !table.decide_update ? "the host decides of the update"
+                     : canGatherResults(manifest, uint64_t(host.size()))
+                         ? step.why
+                         : "there is no workspace to gather results in";
   graphs.isOne = graphs.whyNotOne.empty();
-}
-
-bool RankLoader::readsCounts() const {
-  const ProgramFile &file = state.program.file();
-  for (size_t function = 0; function < file.functionCount(); ++function)
-    for (const gvx::Call &call : file.calls(function))
-      if (call.kind == gvx::CallKind::Communicate &&
-          file.collective(call.index).collective == GRT_ALL_TO_ALL_COUNTS)
-        return true;
-  return false;
-}
-
-bool RankLoader::canHoldStep() const {
-  // Two graphs meet at the one norm, where the host decides.
-  const grt_task_list &end = facts.schedule().parts[GRT_PART_STEP_END];
-  size_t norms = 0;
-  for (uint64_t i = 0; i < end.count; ++i)
-    norms += end.tasks[i].kind == GRT_TASK_NORM;
-  return norms == 1;
 }
 
 } // namespace grt

@@ -12,6 +12,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "base/error.h"
+#include "core/capture.h"
+#include "core/commands.h"
 #include "core/layout.h"
 #include "core/program_check.h"
 #include "grt/program_file.h"
@@ -567,7 +569,10 @@ public:
     role.messages = {uint32_t(tables.messages.size()), 0};
   }
 
-  void add(gvx::Procedure procedure, const Drafts &list) {
+  void add(gvx::Procedure procedure, const Drafts &list, const Role &of) {
+    procedure.needsHost = std::ranges::any_of(list, [&](const Draft &draft) {
+      return hostPartOf(draft.row, of, readsCounts(of, draft.row));
+    });
     procedure.commands = {uint32_t(tables.commands.size()),
                           uint32_t(list.size())};
     tables.procedures.push_back(procedure);
@@ -587,6 +592,21 @@ public:
   }
 
 private:
+  /// Whether a command calls a function with counts that the host reads.
+  bool readsCounts(const Role &of, const gvx::Command &command) const {
+    if (command.kind != CommandKind::Call)
+      return false;
+    const int function =
+        functionOf(of.layers[size_t(command.layer)], command.phase);
+    const gvx::Range range = tables.functions[size_t(function)].calls;
+    return std::any_of(tables.calls.begin() + range.first,
+                       tables.calls.begin() + range.first + range.count,
+                       [&](const gvx::Call &call) {
+                         return call.kind == gvx::CallKind::Communicate &&
+                                tables.collectives[call.index].collective ==
+                                    GRT_ALL_TO_ALL_COUNTS;
+                       });
+  }
   /// Without bytes and a place it is none.
   uint32_t numberOf(const gvx::Place &place) {
     const auto key = std::tuple(place.offset, place.bytes, place.perSlot,
@@ -655,7 +675,7 @@ private:
         !seen.insert({row.chunk, row.task, row.classes, row.tiers, row.stream})
              .second)
       return;
-    writer.add(row, draftsOf(task, *chunk));
+    writer.add(row, draftsOf(task, *chunk), role);
   }
 
   Drafts draftsOf(const grt_task &task, const Chunk &chunk) const {
@@ -685,10 +705,10 @@ private:
     }
     gvx::Procedure row{};
     row.task = GRT_TASK_NORM;
-    writer.add(row, squares);
+    writer.add(row, squares, role);
     row.task = gvx::ofVersions;
     if (manifest.delay)
-      writer.add(row, versions);
+      writer.add(row, versions, role);
   }
 
   const Manifest &manifest;

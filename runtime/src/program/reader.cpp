@@ -415,6 +415,7 @@ private:
         const gvx::Procedure &procedure = of.procedures[i];
         place.part = "procedure";
         place.call = int64_t(i);
+        expectBelow(procedure.needsHost, 2, "a mark that is 0 or 1");
         expectBelow(procedure.reserved, 1, "a reserved field");
         take(procedure.commands, nextCommand, result.allCommands.size(),
              "commands");
