@@ -202,10 +202,9 @@ PlanOptions::PlanOptions(Tool &tool)
                  cl::value_desc("SIZE"), cl::cat(tool.category())),
       keep("keep",
            cl::desc("values of a layer that all layers which have them keep, "
-                    "beside --strategy, or may keep, beside --selective, in "
-                    "the model's words or Megatron's "
-                    "names of modules; with '-' in front all that is needed "
-                    "but these"),
+                    "beside --strategy, or may keep, in a search, in the "
+                    "model's words or Megatron's names of modules; with '-' "
+                    "in front all that is needed but these"),
            cl::value_desc("VALUE,.."), cl::cat(tool.category())),
       batch("batch", cl::desc("samples of a step; searched if not given"),
             cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
@@ -243,11 +242,13 @@ PlanOptions::PlanOptions(Tool &tool)
                 cl::cat(tool.category())),
       selective("selective",
                 cl::desc("search strategies that keep a part of a layer's "
-                         "values, .ckpt1 to .ckpt4, beside all and none"),
+                         "values, .ckpt1 to .ckpt4, beside all and none: the "
+                         "default in the spaces bmw and base under "
+                         "--objective=executed, and an error elsewhere"),
                 cl::cat(tool.category())),
       noSelective("no-selective",
-                  cl::desc("layers keep all of their values or none, which is "
-                           "the default"),
+                  cl::desc("layers keep all of their values or none, as in the "
+                           "paper"),
                   cl::cat(tool.category())),
       allowDelayed("allow-delayed",
                    cl::desc("--schedule=any looks at 2bw too, whose gradients "
@@ -716,11 +717,13 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
   if (selective && options.objective == Objective::Paper)
     return makeError("option --selective: expected --objective=executed, since "
                      "layers of the paper keep all or nothing");
-  if (selective && options.space != "bmw" && options.space != "base")
+  bool hasPoints = options.space == "bmw" || options.space == "base";
+  if (selective && !hasPoints)
     return makeError("option --selective: expected the space 'bmw' or 'base', "
                      "found '" +
                      options.space + "', whose layers recompute nothing");
-  options.selective = selective;
+  options.selective =
+      hasPoints && options.objective != Objective::Paper && !noSelective;
   if (keep.getNumOccurrences()) {
     llvm::SmallVector<llvm::StringRef> words;
     llvm::StringRef(keep).split(words, ',');
@@ -734,7 +737,8 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
     if (!options.strategy && !options.selective)
       return makeError("option --keep: expected --strategy beside it, which "
                        "says how layers that keep these values are spread, or "
-                       "--selective, to search that");
+                       "a search of that: the space 'bmw' or 'base' under "
+                       "--objective=executed, without --no-selective");
   }
   if (allowDelayed && !options.anySchedule)
     return makeError("option --allow-delayed: expected --schedule=any, which "

@@ -611,24 +611,35 @@ Candidate::toSolution(const Solved &solved) const {
 bool Candidate::priceBytes(LayerModel &model, CostTables &tables,
                            const PipelineSolution &solution) const {
   const Layout &layout = *theShape.layout;
-  bool fresh = false;
+  bool had = false;
   size_t layer = 0;
   for (size_t s = 0; s < solution.partition.size(); ++s)
     for (int64_t i = 0; i < solution.partition[s]; ++i, ++layer) {
-      size_t strategy = strategyOf[setOf(s, layer)][solution.choice[layer]];
+      size_t set = setOf(s, layer), choice = solution.choice[layer];
+      size_t strategy = strategyOf[set][choice];
       if (!layout.set->isPoint[strategy])
         continue;
+      size_t own = strategy - layout.own[s].strategy;
       const KindOptions &kind =
           tables.kindOptions(model.kindOf(layer), layout, s, theShape.samples(),
                              theShape.microBatches);
-      for (const KindOption &plain : kind.options)
-        if (is_contained(layout.own[s].set->pointsOf[plain.strategy],
-                         strategy - layout.own[s].strategy))
-          fresh |= tables.priceBytes(model.kindOf(layer), layout, s,
-                                     theShape.samples(), theShape.microBatches,
-                                     plain);
+      auto plain = find_if(kind.options, [&](const KindOption &option) {
+        return is_contained(layout.own[s].set->pointsOf[option.strategy], own);
+      });
+      const std::vector<KindOption> &points = tables.pointOptions(
+          model.kindOf(layer), layout, s, theShape.samples(),
+          theShape.microBatches, *plain, PointBytes::Exact);
+      auto point = find_if(points, [&](const KindOption &option) {
+        return option.strategy == own;
+      });
+      // Other shapes may have made them exact since this problem was made.
+      PipelineOption exact;
+      if (point != points.end())
+        setMemory(exact, *point, stageShape(s), theProblem.stages[s]);
+      had |= point == points.end() ||
+             exact.transient != theProblem.optionSets[set][choice].transient;
     }
-  return fresh;
+  return had;
 }
 
 MemoryNeed Candidate::memoryNeed(LayerModel &model) const {

@@ -362,15 +362,6 @@ CostTables::pointOptions(size_t kind, const Layout &layout, size_t stage,
   return it->second;
 }
 
-bool CostTables::priceBytes(size_t kind, const Layout &layout, size_t stage,
-                            int64_t samples, int64_t microBatches,
-                            const KindOption &plain) {
-  size_t known = points.size();
-  pointOptions(kind, layout, stage, samples, microBatches, plain,
-               PointBytes::Exact);
-  return points.size() > known;
-}
-
 const CostTables::BoundaryRates &
 CostTables::boundaryRates(const StrategySet &former, const StrategySet &latter,
                           size_t pairPlace) {

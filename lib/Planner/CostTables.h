@@ -228,11 +228,6 @@ public:
   const std::vector<KindOption> &
   pointOptions(size_t kind, const Layout &layout, size_t stage, int64_t samples,
                int64_t microBatches, const KindOption &plain, PointBytes bytes);
-  /// Makes exact what pointOptions() says of the points of one of these
-  /// options. Whether it was not.
-  bool priceBytes(size_t kind, const Layout &layout, size_t stage,
-                  int64_t samples, int64_t microBatches,
-                  const KindOption &plain);
 
   /// Sets what kindOptions() says from now on: that parameters are gathered in
   /// line, as at first, or that they are where the backend can gather them

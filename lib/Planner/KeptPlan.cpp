@@ -77,6 +77,13 @@ Error checkKept(const LayerModel &model, const Plan &plan) {
   return Error::success();
 }
 
+bool hasValues(LayerModel &model) {
+  for (size_t l = 0; l < model.layerCount(); ++l)
+    if (!model.valuesOf(model.kindOf(l)).empty())
+      return true;
+  return false;
+}
+
 /// The values that layers have, a line for each kind:
 /// "  layers.0: self_attn.q_proj, ..".
 static std::string valuesText(LayerModel &model) {

@@ -398,6 +398,9 @@ static Expected<PlannerResult> planOne(LayerModel &model,
     return error;
   if (Error error = planner::applyGroups(cluster, options, *space))
     return error;
+  // What is only measured has no values to choose among.
+  if (space->points > 0 && !planner::hasValues(model))
+    space->points = 0;
   if (Error error = planner::checkOptions(model, cluster, options, *space))
     return error;
   if (options.offload != Offload::Off && !options.offload.byLayer()) {

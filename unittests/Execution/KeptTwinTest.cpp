@@ -249,7 +249,8 @@ TEST_F(KeptTwinTest, RefusesSetsOfOtherBodies) {
       << error;
 }
 
-/// Operands that are missing, and a sum that is left out, show.
+/// Operands that are missing, a sum that is left out, and an operation of
+/// several results that is computed as two show.
 TEST_F(KeptTwinTest, FaultsInWhatIsComputedAgainAreCaught) {
   TwinModel model;
   model.layers = 2;
@@ -263,7 +264,7 @@ TEST_F(KeptTwinTest, FaultsInWhatIsComputedAgainAreCaught) {
           module.getContext(), {mlir::nn::hashBody(bodyOf(layer)), {}}));
   };
   TwinPlan plan = uniformPlan(model, 1, parse("tp2.ckpt1"), 8, 1, "1f1b");
-  for (const char *fault : {"sum", "key", "operand"}) {
+  for (const char *fault : {"sum", "key", "operand", "apart"}) {
     SCOPED_TRACE(fault);
     bool injected = false;
     options.corruptBodies = [&](mlir::ModuleOp module) {
@@ -282,6 +283,13 @@ TEST_F(KeptTwinTest, FaultsInWhatIsComputedAgainAreCaught) {
           } else if (fault == llvm::StringRef("key") &&
                      mlir::isa<mlir::nn::DropoutOp>(op)) {
             op->setAttr("op_index", mlir::Builder(op).getI64IntegerAttr(77));
+            injected = true;
+          } else if (fault == llvm::StringRef("apart") &&
+                     mlir::isa<mlir::nn::AttentionOp>(op)) {
+            // One for each result, of which each draws by itself.
+            mlir::Operation *other = mlir::OpBuilder(op).clone(*op);
+            other->setAttr("op_index", mlir::Builder(op).getI64IntegerAttr(77));
+            op->getResult(0).replaceAllUsesWith(other->getResult(0));
             injected = true;
           } else if (fault == llvm::StringRef("operand") &&
                      mlir::isa<mlir::nn::GeluOp>(op)) {

@@ -39,6 +39,9 @@ public:
                                         int64_t) override {
     return KeptValues{"body", {{strategy.point(), 0}}, {}, {}};
   }
+  std::vector<NamedValue> valuesOf(size_t) override {
+    return {{{kPoints, 0}, "kept", /*needed=*/true, {}}};
+  }
   llvm::Error givePoint(size_t, const Strategy &, int64_t,
                         const KeptValues &) override {
     return llvm::Error::success();

@@ -125,6 +125,65 @@ TEST(KeptSets, AgreeWithAllSubsetsAtEveryPrice) {
   }
 }
 
+TEST(KeptSets, AreNotThoseOfFaultyProblems) {
+  // Cuts of problems that say something else than what is executed: comparing
+  // with all subsets must notice each of these faults.
+  struct Fault {
+    const char *name;
+    void (*inject)(KeptProblem &);
+  };
+  const Fault faults[] = {
+      {"none", [](KeptProblem &) {}},
+      {"an operation of several results taken apart",
+       [](KeptProblem &problem) {
+         std::vector<KeptProblem::Operation> apart;
+         for (KeptProblem::Operation operation : problem.operations)
+           for (size_t result : std::vector<size_t>(operation.results)) {
+             operation.results = {result};
+             apart.push_back(operation);
+           }
+         problem.operations = apart;
+       }},
+      {"a collective forgotten",
+       [](KeptProblem &problem) {
+         // As a sum is there: what it reads is only on its way.
+         for (KeptProblem::Operation &operation : problem.operations)
+           for (size_t operand : operation.operands)
+             if (!problem.values[operand].mayBeKept)
+               operation.time = 0;
+       }},
+      {"operands not paid",
+       [](KeptProblem &problem) {
+         for (KeptProblem::Value &value : problem.values)
+           if (!value.needed)
+             value.bytes = 0;
+       }},
+      {"operands not available", [](KeptProblem &problem) {
+         for (KeptProblem::Operation &operation : problem.operations)
+           operation.operands.clear();
+       }}};
+  for (const Fault &fault : faults) {
+    Engine random(6);
+    size_t caught = 0;
+    for (int round = 0; round < 100; ++round) {
+      KeptProblem problem = drawProblem(random, size_t(draw(random, 4, 9)));
+      KeptProblem faulty = problem;
+      fault.inject(faulty);
+      ASSERT_FALSE(bool(faulty.check())) << fault.name;
+      int64_t least = INT64_MAX;
+      for (const KeptSet &set : allSets(problem))
+        least = std::min(least, set.bytes + set.time);
+      KeptSet found = cheapestKept(faulty, 1, 1);
+      caught += found.bytes + found.time != least ||
+                priceKept(problem, found.values) != found;
+    }
+    if (llvm::StringRef(fault.name) == "none")
+      EXPECT_EQ(caught, 0u);
+    else
+      EXPECT_GE(caught, 5u) << fault.name;
+  }
+}
+
 TEST(KeptSets, FindTheWholeHull) {
   Engine random(3);
   size_t longest = 0;

@@ -108,6 +108,7 @@ private:
         return module.emitError(llvm::toString(parsed.takeError())), failure();
       options.strategy = *parsed;
     }
+    options.selective = true; // as tools do (docs/kept.md)
     options.training = getTrainingOptions(module);
     options.toolVersion = GALVATRON_VERSION;
     return unwrap(module, ::galvatron::planSpace(model, target, options));
