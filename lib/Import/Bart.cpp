@@ -1,4 +1,4 @@
-//===- Bart.cpp - BART and mBART ------------------------------------------===//
+//===- Bart.cpp - BART, mBART and PEGASUS ---------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -10,7 +10,9 @@
 // and learnt positions whose table has two rows in front of the first. Both
 // stacks and the head have one table of words. mBART (Liu et al., arXiv
 // 2001.08210) has the norms in front of the halves and one more behind either
-// stack. Which of the two it is, the model type says and no field.
+// stack. PEGASUS (Zhang et al., arXiv 1912.08777) has these as well, no norms
+// behind its tables, and positions that are sines and cosines, which nobody
+// trains. Which of them it is, the model type says and no field.
 //
 // The library adds stored numbers to the logits that it never trains,
 // "final_logits_bias". They are zeros where nobody changed them; a file in
@@ -32,9 +34,6 @@ using mlir::ValueRange;
 
 namespace {
 
-/// Rows of the tables of positions in front of that of the first.
-constexpr int64_t kRowsBefore = 2;
-
 class Bart : public FamilyModel {
 public:
   explicit Bart(ConfigReader &reader);
@@ -47,8 +46,12 @@ public:
   void build(ModelBuilder &builder) const override;
 
 private:
+  /// Whether positions are learnt, and normed with the words.
+  bool learnsPositions() const { return modelType != "pegasus"; }
+  /// Rows of the tables of positions in front of that of the first.
+  int64_t rowsBefore() const { return learnsPositions() ? 2 : 0; }
   /// Whether norms stand in front of the halves of blocks.
-  bool normsBefore() const { return modelType == "mbart"; }
+  bool normsBefore() const { return modelType != "bart"; }
   static EncoderConfig readStack(ConfigReader &reader, StringRef name);
   void readActivation(ConfigReader &reader);
   void passFieldsOfOldFiles(ConfigReader &reader) const;
@@ -89,7 +92,10 @@ private:
 //===----------------------------------------------------------------------===//
 
 Bart::Bart(ConfigReader &reader) : modelType(reader.getModelType()) {
-  if (normsBefore())
+  if (!learnsPositions())
+    reader.expectArchitecture(
+        {"PegasusForConditionalGeneration", "PegasusModel"});
+  else if (normsBefore())
     reader.expectArchitecture({"MBartForConditionalGeneration", "MBartModel"});
   else
     reader.expectArchitecture({"BartForConditionalGeneration", "BartModel"});
@@ -104,7 +110,7 @@ Bart::Bart(ConfigReader &reader) : modelType(reader.getModelType()) {
   readActivation(reader);
   bool scaled = reader.booleanOr("scale_embedding", false);
   embeddingScale = scaled ? std::sqrt(double(width)) : 1;
-  padding = reader.paddingToken(1, vocabSize);
+  padding = reader.paddingToken(learnsPositions() ? 1 : 0, vocabSize);
   reader.expectPlain("tie_word_embeddings", true,
                      "a head of its own is not supported");
   reader.expectPlain("is_encoder_decoder", true);
@@ -151,10 +157,14 @@ void Bart::readActivation(ConfigReader &reader) {
 void Bart::passFieldsOfOldFiles(ConfigReader &reader) const {
   reader.expectPlain("normalize_before", normsBefore());
   reader.expectPlain("add_final_layer_norm", normsBefore());
-  reader.expectPlain("normalize_embedding", true);
-  reader.have("embedding_norm", true);
-  reader.expectPlain("static_position_embeddings", false);
-  reader.expectPlain("extra_pos_embeddings", kRowsBefore);
+  reader.expectPlain("normalize_embedding", learnsPositions());
+  reader.have("embedding_norm", learnsPositions());
+  reader.expectPlain("static_position_embeddings", !learnsPositions());
+  // Old files of PEGASUS have a number of rows that no class of it reads.
+  if (learnsPositions())
+    reader.expectPlain("extra_pos_embeddings", rowsBefore());
+  else
+    reader.passOver("extra_pos_embeddings");
   reader.expectPlain("add_bias_logits", false);
   reader.passOver({"decoder_start_token_id", "classif_dropout",
                    "classifier_dropout", "num_hidden_layers", "output_past",
@@ -178,9 +188,10 @@ BodyParameter Bart::words(bool borrowed) const {
 
 void Bart::addPositions(BodyParameters &list, StringRef prefix) const {
   list.push_back({(prefix + "embed_positions.weight").str(),
-                  {maxPositions + kRowsBefore, width},
-                  encoder.normal()});
-  encoder.addNorm(list, prefix + "layernorm_embedding");
+                  {maxPositions + rowsBefore(), width},
+                  learnsPositions() ? encoder.normal() : Initial::sinusoids()});
+  if (learnsPositions())
+    encoder.addNorm(list, prefix + "layernorm_embedding");
 }
 
 // In the order in which the bodies take them.
@@ -241,7 +252,9 @@ Value Bart::embed(ModelBuilder &b, Value tokens, Value table, int64_t index,
   Value x = b.embedding(tokens, table, padding);
   if (embeddingScale != 1)
     x = b.scale(x, embeddingScale);
-  x = encoder.norm(b, b.positionAdd(x, p.next(), kRowsBefore), p);
+  x = b.positionAdd(x, p.next(), rowsBefore());
+  if (learnsPositions())
+    x = encoder.norm(b, x, p);
   return b.dropout(x, dropout, index);
 }
 

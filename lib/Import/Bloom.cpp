@@ -117,8 +117,7 @@ static void readMptAttention(ConfigReader &reader, DecoderConfig &config) {
     return;
   ConfigReader attention = reader.nestedReader("attn_config", *object);
   attention.expectPlain("attn_type", "multihead_attention");
-  attention.expectPlain("clip_qkv", nullptr,
-                        "clipped products are not supported");
+  config.clip = attention.positiveNumberOrNull("clip_qkv").value_or(0);
   attention.expectPlain("prefix_lm", false);
   attention.expectPlain("qk_ln", false);
   attention.expectPlain("attn_uses_sequence_id", false);

@@ -29,14 +29,16 @@ using mlir::ValueRange;
 namespace {
 
 /// Numbers of the random operations of a block; its attention has 0.
-enum : int64_t { kOutputDropout = 1, kInnerDropout = 2 };
+enum : int64_t { kOutputDropout = 1, kInnerDropout = 2, kHiddenDropout = 3 };
 
 /// The body of a block: layers that differ in these have bodies of their own.
 struct BlockKind {
   int64_t window;       ///< 0: none
   const Rotary *rotary; ///< null: none
+  bool isNormed = true; ///< in front of attention
   bool operator<(const BlockKind &other) const {
-    return std::tie(window, rotary) < std::tie(other.window, other.rotary);
+    return std::tie(window, rotary, isNormed) <
+           std::tie(other.window, other.rotary, other.isNormed);
   }
 };
 
@@ -53,7 +55,7 @@ public:
 
 private:
   BodyParameters embedParameters() const;
-  BodyParameters blockParameters() const;
+  BodyParameters blockParameters(bool isNormed) const;
   BodyParameters headParameters() const;
   void addNorm(BodyParameters &parameters, StringRef name) const;
   void addQueryNorm(BodyParameters &parameters, StringRef name,
@@ -68,14 +70,21 @@ private:
   bool cutsHeads() const {
     return config.queryNorm != DecoderConfig::QueryNorm::Whole;
   }
+  bool isNormed(int64_t layer) const { return layer > 0 || config.normsFirst; }
+  /// The deviation of products back to the residual stream.
+  Initial outputNormal() const {
+    return Initial::normal(
+        config.outputRange.value_or(config.initializerRange));
+  }
   /// A norm starts as one that scales by 1.
   Initial unit() const {
     return config.unitOffset ? Initial::zeros() : Initial::ones();
   }
   BlockKind kindOf(int64_t layer, int64_t tokens) const;
   std::string nameOf(BlockKind kind) const;
-  void writeBlocks(ModelBuilder &b, const BodyParameters &block,
+  void writeBlocks(ModelBuilder &b,
                    std::map<BlockKind, std::string> &bodies) const;
+  std::vector<ModelDatum> data(ModelBuilder &b) const;
 
   DecoderConfig config;
 };
@@ -108,6 +117,8 @@ BodyParameters Decoder::embedParameters() const {
 
 /// A norm with the width of the residual stream.
 void Decoder::addNorm(BodyParameters &parameters, StringRef name) const {
+  if (config.norm == DecoderConfig::Norm::Plain)
+    return;
   parameters.push_back({(name + ".weight").str(), {config.width}, unit()});
   if (config.norm == DecoderConfig::Norm::Layer)
     parameters.push_back(
@@ -172,7 +183,7 @@ void Decoder::addAttention(BodyParameters &parameters) const {
   StringRef name = config.names.outputProduct;
   parameters.push_back({(name + ".weight").str(),
                         {config.width, config.heads * config.headSize},
-                        Initial::normal(config.initializerRange),
+                        outputNormal(),
                         {},
                         {"", cutsHeads() ? "heads" : ""}});
   if (config.outputBias)
@@ -204,17 +215,20 @@ void Decoder::addInner(BodyParameters &parameters) const {
           {(name + ".bias").str(), {inner}, Initial::zeros(), {}, {"ffn"}});
   }
   StringRef down = config.names.down;
-  parameters.push_back(
-      {(down + ".weight").str(), {width, inner}, normal, {}, {"", "ffn"}});
+  parameters.push_back({(down + ".weight").str(),
+                        {width, inner},
+                        outputNormal(),
+                        {},
+                        {"", "ffn"}});
   if (config.innerBias)
     parameters.push_back({(down + ".bias").str(), {width}, Initial::zeros()});
 }
 
 /// The parameters in the order in which `BodyWriter` takes them.
-BodyParameters Decoder::blockParameters() const {
+BodyParameters Decoder::blockParameters(bool isNormed) const {
   using Place = DecoderConfig::NormPlace;
   BodyParameters result;
-  if (config.place != Place::Behind)
+  if (config.place != Place::Behind && isNormed)
     addNorm(result, config.names.attentionNorm);
   addAttention(result);
   bool around = config.place == Place::Around;
@@ -237,6 +251,16 @@ BodyParameters Decoder::headParameters() const {
   BodyParameters result;
   const DecoderNames &names = config.names;
   addNorm(result, (names.stem + names.finalNorm).str());
+  if (!names.headProduct.empty()) {
+    result.push_back({(names.headProduct + ".weight").str(),
+                      {config.width, config.width},
+                      outputNormal()});
+    if (config.headProductBias)
+      result.push_back({(names.headProduct + ".bias").str(),
+                        {config.width},
+                        Initial::zeros()});
+    addNorm(result, names.headNorm);
+  }
   result.push_back({config.tied ? (names.stem + names.words + ".weight").str()
                                 : (names.head + ".weight").str(),
                     {config.vocabSize, config.width},
@@ -266,7 +290,8 @@ public:
 
   Value norm(Value x);
   Value embed(Value tokens);
-  Value block(Value x, BlockKind kind);
+  /// `mask` is null where attention is causal.
+  Value block(Value x, Value mask, BlockKind kind);
   Value logits(Value x);
 
 private:
@@ -285,7 +310,12 @@ private:
   Value scaled(Value x, double factor) {
     return factor == 1 ? x : b.scale(x, factor);
   }
-  Value attention(Value x, BlockKind kind);
+  /// A product to heads, with its bias and limit.
+  Value projection(Value x, int64_t heads) {
+    Value y = product(x, {heads, config.headSize}, config.projectionBias);
+    return config.clip != 0 ? b.clip(y, config.clip) : y;
+  }
+  Value attention(Value x, Value mask, BlockKind kind);
   Value inner(Value x);
   /// The values that a half adds to the residual stream.
   Value branch(Value x, double dropout, int64_t opIndex) {
@@ -299,6 +329,8 @@ private:
 
 Value BodyWriter::norm(Value x) {
   using Norm = DecoderConfig::Norm;
+  if (config.norm == Norm::Plain)
+    return b.standardize(x, config.normEps);
   Value weight = next();
   if (config.norm == Norm::RMS)
     return rmsNorm(x, weight);
@@ -317,11 +349,10 @@ Value BodyWriter::embed(Value tokens) {
   return b.dropout(x, config.embeddingDropout, 0);
 }
 
-Value BodyWriter::attention(Value x, BlockKind kind) {
-  int64_t size = config.headSize;
-  Value q = product(x, {config.heads, size}, config.projectionBias);
-  Value k = product(x, {config.keyHeads, size}, config.projectionBias);
-  Value v = product(x, {config.keyHeads, size}, config.projectionBias);
+Value BodyWriter::attention(Value x, Value mask, BlockKind kind) {
+  Value q = projection(x, config.heads);
+  Value k = projection(x, config.keyHeads);
+  Value v = projection(x, config.keyHeads);
   if (config.queryNorm != DecoderConfig::QueryNorm::None) {
     q = rmsNorm(q, next());
     k = rmsNorm(k, next());
@@ -335,6 +366,8 @@ Value BodyWriter::attention(Value x, BlockKind kind) {
                                        {.scale = config.attentionScale,
                                         .dropout = config.attentionDropout,
                                         .window = kind.window,
+                                        .causal = config.causal,
+                                        .mask = mask,
                                         .cap = config.scoreCap,
                                         .distance = config.distanceFactor});
   return product(attention, {config.width}, config.outputBias);
@@ -345,22 +378,25 @@ Value BodyWriter::inner(Value x) {
   Value hidden = product(x, {config.inner}, config.innerBias);
   if (config.gated()) {
     Value up = product(x, {config.inner}, config.innerBias);
-    hidden = config.innerKind == Inner::GatedSilu ? b.gatedSilu(hidden, up)
-                                                  : b.gatedGelu(hidden, up);
+    hidden =
+        config.innerKind == Inner::GatedSilu
+            ? b.gatedSilu(hidden, up)
+            : b.gatedGelu(hidden, up, config.innerKind == Inner::GatedTanhGelu);
   } else {
     hidden = config.innerKind == Inner::Relu
                  ? b.relu(hidden)
                  : b.gelu(hidden, config.innerKind == Inner::TanhGelu);
   }
+  hidden = b.dropout(hidden, config.hiddenDropout, kHiddenDropout);
   return product(hidden, {config.width}, config.innerBias);
 }
 
-Value BodyWriter::block(Value x, BlockKind kind) {
+Value BodyWriter::block(Value x, Value mask, BlockKind kind) {
   using Place = DecoderConfig::NormPlace;
   bool before = config.place != Place::Behind;
   bool behind = config.place == Place::Behind || config.place == Place::Around;
-  Value input = x, normed = before ? norm(x) : x;
-  Value attended = attention(normed, kind);
+  Value input = x, normed = before && kind.isNormed ? norm(x) : x;
+  Value attended = attention(normed, mask, kind);
   if (behind)
     attended = norm(attended);
   x = b.add(x, branch(attended, config.outputDropout, kOutputDropout));
@@ -379,6 +415,10 @@ Value BodyWriter::block(Value x, BlockKind kind) {
 /// of.
 Value BodyWriter::logits(Value x) {
   Value normed = scaled(norm(x), config.logitScale);
+  if (!config.names.headProduct.empty())
+    normed =
+        norm(b.gelu(product(normed, {config.width}, config.headProductBias),
+                    /*tanh=*/false));
   Value logits = product(normed, {config.vocabSize}, config.headBias);
   return config.logitCap != 0 ? b.softCap(logits, config.logitCap) : logits;
 }
@@ -391,7 +431,7 @@ BlockKind Decoder::kindOf(int64_t layer, int64_t tokens) const {
     rotary = &*config.slidingRotary;
   if (!config.rotates.empty() && !config.rotates[size_t(layer)])
     rotary = nullptr;
-  return {window < tokens ? window : 0, rotary};
+  return {window < tokens ? window : 0, rotary, isNormed(layer)};
 }
 
 std::string Decoder::nameOf(BlockKind kind) const {
@@ -402,13 +442,18 @@ std::string Decoder::nameOf(BlockKind kind) const {
   if (config.slidingRotary && kind.rotary == &*config.slidingRotary &&
       !kind.window)
     name += "sliding_";
+  if (!kind.isNormed)
+    name += "first_";
   return name + (kind.window ? "window_block" : "block");
 }
 
 /// A body for each kind of block, by its name.
-void Decoder::writeBlocks(ModelBuilder &b, const BodyParameters &block,
+void Decoder::writeBlocks(ModelBuilder &b,
                           std::map<BlockKind, std::string> &bodies) const {
   RankedTensorType stream = b.activation({config.width});
+  llvm::SmallVector<mlir::Type> read = {stream};
+  if (!config.causal)
+    read.push_back(b.tokens());
   llvm::SmallVector<BodyFactor> factors = {{"ffn", config.inner}};
   if (cutsHeads())
     factors.insert(factors.begin(), {"heads", config.heads});
@@ -421,21 +466,32 @@ void Decoder::writeBlocks(ModelBuilder &b, const BodyParameters &block,
     std::string name = nameOf(kind);
     if (!bodies.try_emplace(kind, name).second)
       continue;
-    b.body(name, {stream}, block, stream, factors,
+    b.body(name, read, blockParameters(kind.isNormed), stream, factors,
            [&](ValueRange inputs, ValueRange p) {
-             return BodyWriter(b, config, p).block(inputs[0], kind);
+             Value mask = config.causal ? Value() : inputs[1];
+             return BodyWriter(b, config, p).block(inputs[0], mask, kind);
            });
   }
 }
 
+std::vector<ModelDatum> Decoder::data(ModelBuilder &b) const {
+  if (config.causal)
+    return b.nextTokenData(config.vocabSize);
+  return {{"tokens", b.tokens(), config.vocabSize},
+          {"mask", b.tokens(), /*below=*/2},
+          {"labels", b.tokens(), config.vocabSize}};
+}
+
 void Decoder::build(ModelBuilder &b) const {
-  BodyParameters embed = embedParameters(), block = blockParameters(),
-                 head = headParameters();
+  BodyParameters embed = embedParameters(), head = headParameters();
   const DecoderNames &names = config.names;
   auto blockPrefix = [&](int64_t index) {
     return (names.stem + names.blocks + Twine(index) + ".").str();
   };
-  b.declareBlocks(names.stem, embed, blockPrefix, config.layers, block, head);
+  b.declare(names.stem, embed);
+  for (int64_t layer = 0; layer < config.layers; ++layer)
+    b.declare(blockPrefix(layer), blockParameters(isNormed(layer)));
+  b.declare("", head);
 
   const std::string &type = config.modelType;
   RankedTensorType stream = b.activation({config.width});
@@ -445,20 +501,25 @@ void Decoder::build(ModelBuilder &b) const {
            return BodyWriter(b, config, p).embed(inputs[0]);
          });
   std::map<BlockKind, std::string> bodies;
-  writeBlocks(b, block, bodies);
+  writeBlocks(b, bodies);
   b.body(type + ".head", {stream, b.tokens()}, head, b.loss(), {words},
          [&](ValueRange inputs, ValueRange p) {
            Value logits = BodyWriter(b, config, p).logits(inputs[0]);
            return b.crossEntropy(logits, inputs[1], config.vocabSize);
          });
-  b.model(type, b.nextTokenData(config.vocabSize), [&](ValueRange data) {
+  b.model(type, data(b), [&](ValueRange data) {
     Value x = b.layer("embed_tokens", type + ".embed", data[0], stream,
                       names.stem, embed);
-    for (int64_t layer = 0; layer < config.layers; ++layer)
+    for (int64_t layer = 0; layer < config.layers; ++layer) {
+      llvm::SmallVector<Value, 2> read = {x};
+      if (!config.causal)
+        read.push_back(data[1]);
       x = b.layer("layers." + Twine(layer),
-                  bodies.at(kindOf(layer, b.getSeqLen())), x, stream,
-                  blockPrefix(layer), block);
-    return b.layer("head", type + ".head", {x, data[1]}, b.loss(), "", head);
+                  bodies.at(kindOf(layer, b.getSeqLen())), read, stream,
+                  blockPrefix(layer), blockParameters(isNormed(layer)));
+    }
+    return b.layer("head", type + ".head", {x, data.back()}, b.loss(), "",
+                   head);
   });
 }
 

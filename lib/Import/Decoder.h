@@ -51,6 +51,10 @@ struct DecoderNames {
   llvm::StringLiteral up = "mlp.up_proj";
   llvm::StringLiteral down = "mlp.down_proj";
   llvm::StringLiteral finalNorm = "norm";
+  /// A product in front of the head's, with a GELU and a norm behind it; empty:
+  /// there is none.
+  llvm::StringLiteral headProduct = "";
+  llvm::StringLiteral headNorm = "";
 };
 
 /// A decoder with a table of words, blocks of attention and feed-forward, a
@@ -68,9 +72,14 @@ struct DecoderConfig {
   llvm::StringLiteral positionsField = "max_position_embeddings";
   bool limitsPositions = true;
 
+  /// Whether a query sees no key behind it. Else it sees all that are no
+  /// padding, and the labels are words that are hidden from the model.
+  bool causal = true;
+
   /// All norms but those of queries and keys: by the root of the mean square
-  /// with a weight, layer norms with weight and bias, or with a weight alone.
-  enum class Norm { RMS, Layer, LayerWithoutBias } norm = Norm::RMS;
+  /// with a weight, layer norms with weight and bias, with a weight alone, or
+  /// with neither.
+  enum class Norm { RMS, Layer, LayerWithoutBias, Plain } norm = Norm::RMS;
   double normEps;
   bool unitOffset = false; ///< RMS norms scale by one more than their weight
   /// The places of the norms of a block: one before each half; one before both
@@ -84,6 +93,8 @@ struct DecoderConfig {
     Behind,
     Around
   } place = NormPlace::Before;
+  /// Whether the first block has a norm before attention, as the others.
+  bool normsFirst = true;
   /// RMS norms of queries and keys: none, head by head with one weight for all
   /// heads, or over all heads at once.
   enum class QueryNorm { None, Head, Whole } queryNorm = QueryNorm::None;
@@ -91,12 +102,14 @@ struct DecoderConfig {
   enum class Inner {
     GatedSilu,
     GatedTanhGelu,
+    GatedGelu,
     Gelu,
     TanhGelu,
     Relu
   } innerKind = Inner::GatedSilu;
   bool gated() const {
-    return innerKind == Inner::GatedSilu || innerKind == Inner::GatedTanhGelu;
+    return innerKind == Inner::GatedSilu || innerKind == Inner::GatedTanhGelu ||
+           innerKind == Inner::GatedGelu;
   }
 
   /// How rows stand in `names.fusedHeads`: those of all queries, then of all
@@ -109,13 +122,21 @@ struct DecoderConfig {
   bool projectionBias = false, outputBias = false, innerBias = false,
        headBias = false;
   bool tied; ///< the head is the table of words
+  bool headProductBias = false;
+
+  /// The limit of elements of queries, keys and values; 0: none.
+  double clip = 0;
 
   double initializerRange;
+  /// The deviation at first of products back to the residual stream, where it
+  /// is another.
+  std::optional<double> outputRange = std::nullopt;
   std::optional<int64_t> padding; ///< its row gets no gradient from the lookup
 
-  // Probabilities: of the embedding, of scores, and of what either half adds.
+  // Probabilities: of the embedding, of scores, of what either half adds, and
+  // of the feed-forward's inner elements.
   double embeddingDropout = 0, attentionDropout = 0;
-  double outputDropout = 0, innerDropout = 0;
+  double outputDropout = 0, innerDropout = 0, hiddenDropout = 0;
 
   bool embeddingNorm = false; ///< a norm behind the table of words
 
@@ -139,7 +160,8 @@ struct DecoderConfig {
   std::optional<Rotary> slidingRotary;
   /// Whether queries and keys are rotated, by layer; empty: in all.
   std::vector<bool> rotates;
-  /// Keys that a query sees, by layer; 0: all behind it.
+  /// Keys that a query sees, by layer; 0: all behind it. Where attention is not
+  /// causal, a window has as many to either side, its own among both.
   std::vector<int64_t> windows;
 };
 

@@ -84,6 +84,8 @@ galvatron::readDecoderSizes(const llvm::json::Object &config,
                      "equal blocks, as other software is told of, "
                      "found '" +
                      modelType + "'");
+  if (llvm::Error error = refuseForeign(modelType, fileName))
+    return error;
   ConfigReader reader(config, fileName, modelType, options.ignoredFields);
   EstimatedSizes sizes = readEstimatedSizes(reader, /*hasWeights=*/false);
   if (!sizes.causal)

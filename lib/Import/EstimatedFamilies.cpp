@@ -7,6 +7,8 @@
 
 #include "EstimatedFamilies.h"
 
+#include "galvatron/Support/Units.h"
+
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/ErrorHandling.h"
@@ -175,7 +177,8 @@ constexpr Row kRows[] = {
                        "masked-head head-bias"},
 };
 
-/// Types that are something else, in words for the user.
+/// Types that are something else or have what is not there, in words for the
+/// user.
 struct Foreign {
   StringLiteral kind, types;
 };
@@ -196,15 +199,29 @@ constexpr Foreign kForeign[] = {
      "reformer rwkv xlstm zamba zamba2 zaya"},
     {"it has an encoder and a decoder",
      "bigbird_pegasus blenderbot blenderbot-small m2m_100 marian "
-     "musicgen musicgen_melody mvp pegasus pegasus_x plbart prophetnet "
-     "trocr whisper"},
+     "musicgen musicgen_melody mvp pegasus_x plbart prophetnet "
+     "trocr"},
     {"it has parts for images or sound",
      "dots3_note emu3 fuyu gemma3 gemma3n gemma4 gemma4_unified git got_ocr2 "
      "llama4 mllama moshi moss_transcribe_diarize phi4_multimodal qwen3_5 "
      "qwen3_5_moe qwen4_exp"},
     {"its queries and keys are of low rank", "minicpm3 youtu"},
+    {"all of its layers have one set of weights, whose gradient would be a sum "
+     "over layers",
+     "albert"},
+    {"its register tokens are not there", "dinov2_with_registers"},
+    {"its attention by cosines with a learnt scale, and its biases that a "
+     "network makes of distances, are not there",
+     "swinv2"},
+    {"its encoder of spectrograms, convolutions over time in front of a stored "
+     "table of positions, is not there",
+     "whisper"},
+    {"its attention to relative positions by their contents is not there",
+     "deberta deberta-v2"},
+    {"its convolutions over neighbours are not there",
+     "convnext convnextv2 resnet"},
     {"its blocks differ or share weights",
-     "albert big_bird cpmant gemma3n_text gemma4_assistant gemma4_text "
+     "big_bird cpmant gemma3n_text gemma4_assistant gemma4_text "
      "gemma4_unified_assistant gemma4_unified_text openelm rembert roc_bert "
      "roformer xlm xlnet xmod"},
     {"its sizes mean other things than their names say", "chatglm qwen"},
@@ -292,14 +309,15 @@ void readWord(StringRef word, EstimatedFamily &family) {
 
 } // namespace
 
-StringRef galvatron::foreignKind(StringRef modelType) {
+llvm::Error galvatron::refuseForeign(StringRef modelType, StringRef fileName) {
   for (const Foreign &row : kForeign) {
     llvm::SmallVector<StringRef> types;
     row.types.split(types, ' ');
     if (llvm::is_contained(types, modelType))
-      return row.kind;
+      return makeError(fileName + ": field 'model_type': '" + modelType +
+                       "' can neither be executed nor estimated: " + row.kind);
   }
-  return "";
+  return llvm::Error::success();
 }
 
 std::optional<EstimatedFamily> galvatron::estimatedFamily(StringRef modelType) {

@@ -15,6 +15,7 @@
 
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
 
 #include <cstdint>
 #include <optional>
@@ -66,9 +67,10 @@ struct EstimatedFamily {
   llvm::StringRef nested;
 };
 
-/// The kind of a type that is no stack of equal blocks of attention over one
-/// sequence, whatever its fields say; "" where that is not known.
-llvm::StringRef foreignKind(llvm::StringRef modelType);
+/// Refuses a type that is no stack of equal blocks of attention over one
+/// sequence, or has operations that are not there, whatever its fields say: by
+/// `model_type`, with what is missing. Success where nothing is known of it.
+llvm::Error refuseForeign(llvm::StringRef modelType, llvm::StringRef fileName);
 
 /// The row of a family; none if there is none.
 std::optional<EstimatedFamily> estimatedFamily(llvm::StringRef modelType);

@@ -12,6 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "EstimatedFamilies.h"
 #include "EstimatedSizes.h"
 #include "Family.h"
 #include "galvatron/Import/HuggingFace.h"
@@ -118,6 +119,8 @@ llvm::Expected<EstimatedProfile> galvatron::estimateHuggingFaceConfig(
   if (!config.getString("model_type"))
     return makeError(fileName + ": field 'model_type': expected a string");
   llvm::StringRef modelType = *config.getString("model_type");
+  if (llvm::Error error = refuseForeign(modelType, fileName))
+    return error;
   ConfigReader reader(config, fileName, modelType, options.ignoredFields);
   reader.refuseFirst(
       ("'" + modelType + "' can neither be executed nor estimated with it")

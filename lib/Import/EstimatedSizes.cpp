@@ -384,10 +384,6 @@ EstimatedSizes galvatron::readEstimatedSizes(ConfigReader &reader,
   EstimatedSizes sizes;
   std::optional<EstimatedFamily> row = estimatedFamily(reader.getModelType());
   sizes.knownFamily = row.has_value();
-  if (StringRef kind = foreignKind(reader.getModelType()); !kind.empty())
-    reader.fail("model_type",
-                "'" + reader.getModelType() +
-                    "' can neither be executed nor estimated: " + kind);
   passUncounted(fields);
   sizes.hidden = fields.required("hidden_size");
   sizes.layers = fields.required("num_hidden_layers");

@@ -35,7 +35,7 @@ public:
 /// Reads the configuration of a family; errors are the reader's.
 using ReadFamily = std::unique_ptr<FamilyModel> (*)(ConfigReader &reader);
 
-/// bart and mbart: `reader` knows which.
+/// bart, mbart and pegasus: `reader` knows which.
 std::unique_ptr<FamilyModel> readBart(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readBert(ConfigReader &reader);
 /// roberta, xlm-roberta and camembert.
@@ -60,6 +60,8 @@ std::unique_ptr<FamilyModel> readPhi3(ConfigReader &reader);
 /// glm and glm4: `reader` knows which.
 std::unique_ptr<FamilyModel> readGlm(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readGranite(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readModernBert(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readOlmo(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readOlmo2(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readOlmo3(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readPhi(ConfigReader &reader);
@@ -70,7 +72,7 @@ std::unique_ptr<FamilyModel> readSwin(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readT5(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readMT5(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readUMT5(ConfigReader &reader);
-/// vit and deit: `reader` knows which.
+/// vit, deit and dinov2: `reader` knows which.
 std::unique_ptr<FamilyModel> readVit(ConfigReader &reader);
 
 /// Notes what `reader`, which has finished, passed over. An ignored field that

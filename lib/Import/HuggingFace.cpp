@@ -7,6 +7,7 @@
 
 #include "galvatron/Import/HuggingFace.h"
 
+#include "EstimatedFamilies.h"
 #include "Family.h"
 #include "LanguagePart.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
@@ -35,6 +36,7 @@ constexpr FamilyEntry kFamilies[] = {
     {"cohere", readCohere},
     {"cohere2", readCohere},
     {"deit", readVit},
+    {"dinov2", readVit},
     {"distilbert", readDistilBert},
     {"electra", readElectra},
     {"falcon", readFalcon},
@@ -50,11 +52,14 @@ constexpr FamilyEntry kFamilies[] = {
     {"llama", readLlama},
     {"mbart", readBart},
     {"mistral", readLlama},
+    {"modernbert", readModernBert},
     {"mpt", readMpt},
     {"mt5", readMT5},
+    {"olmo", readOlmo},
     {"olmo2", readOlmo2},
     {"olmo3", readOlmo3},
     {"opt", readOpt},
+    {"pegasus", readBart},
     {"phi", readPhi},
     {"phi3", readPhi3},
     {"qwen2", readLlama},
@@ -140,6 +145,8 @@ galvatron::importHuggingFaceConfig(llvm::StringRef text,
     return makeError(fileName + ": field 'model_type': expected a string");
   const FamilyEntry *family = findFamily(*modelType);
   if (!family) {
+    if (llvm::Error error = refuseForeign(*modelType, fileName))
+      return error;
     std::string known;
     llvm::raw_string_ostream stream(known);
     llvm::interleaveComma(kFamilies, stream, [&](const auto &entry) {

@@ -86,7 +86,9 @@ void ModelBuilder::declare(const Twine &prefix,
                                  : FloatAttr(),
         initial.kind == "constant" ? builder.getF64FloatAttr(initial.value)
                                    : FloatAttr(),
-        parameter.stored.size() >= 2 ? builder.getUnitAttr() : UnitAttr(),
+        parameter.stored.size() >= 2 && parameter.isTrained()
+            ? builder.getUnitAttr()
+            : UnitAttr(),
         parameter.copies.empty()
             ? ArrayAttr()
             : builder.getStrArrayAttr(SmallVector<StringRef>(
@@ -96,7 +98,8 @@ void ModelBuilder::declare(const Twine &prefix,
                              builder.getStringAttr(front + parameter.part->of),
                              parameter.part->first, parameter.part->count,
                              parameter.part->stride)
-                       : mlir::galvatron::PartAttr());
+                       : mlir::galvatron::PartAttr(),
+        parameter.isTrained() ? UnitAttr() : builder.getUnitAttr());
   }
 }
 
@@ -125,6 +128,10 @@ void ModelBuilder::bodyOfSeveral(
     if (!parameter.factors.empty())
       function.setArgAttr(inputs.size() + index, nn::kFactorsAttr,
                           builder.getStrArrayAttr(parameter.factors));
+  for (auto [index, parameter] : llvm::enumerate(parameters))
+    if (!parameter.isTrained())
+      function.setArgAttr(inputs.size() + index, nn::kFrozenAttr,
+                          builder.getUnitAttr());
   NamedAttrList units;
   SmallVector<StringRef> uneven, shared;
   for (const BodyFactor &factor : factors) {
@@ -271,11 +278,12 @@ Value ModelBuilder::windowAttention(Value q, Value k, Value v, Value table,
       .getO();
 }
 
-Value ModelBuilder::mean(Value x) {
+Value ModelBuilder::mean(Value x, bool besideFirst) {
   ArrayRef<int64_t> shape = cast<RankedTensorType>(x.getType()).getShape();
+  int64_t width = (besideFirst ? 2 : 1) * shape[2];
   return nn::MeanOp::create(
-      builder, loc, RankedTensorType::get({shape[0], shape[2]}, elementType),
-      x);
+      builder, loc, RankedTensorType::get({shape[0], width}, elementType), x,
+      besideFirst ? builder.getUnitAttr() : UnitAttr());
 }
 
 Value ModelBuilder::prepend(Value x, Value token) {
@@ -317,6 +325,14 @@ Value ModelBuilder::layerNorm(Value x, Value gamma, Value beta, double eps) {
       .getY();
 }
 
+Value ModelBuilder::standardize(Value x, double eps) {
+  return nn::StandardizeOp::create(
+             builder, loc,
+             TypeRange{x.getType(), withLast(x, 2, statisticsType)}, x,
+             builder.getF64FloatAttr(eps))
+      .getY();
+}
+
 Value ModelBuilder::rmsNorm(Value x, Value gamma, double eps, bool unitOffset) {
   auto shape = cast<RankedTensorType>(x.getType()).getShape();
   auto normed = size_t(cast<RankedTensorType>(gamma.getType()).getRank());
@@ -352,8 +368,18 @@ Value ModelBuilder::softCap(Value x, double cap) {
                                builder.getF64FloatAttr(cap));
 }
 
-Value ModelBuilder::gatedGelu(Value gate, Value up) {
-  return nn::GatedGeluOp::create(builder, loc, gate.getType(), gate, up);
+Value ModelBuilder::clip(Value x, double limit) {
+  return nn::ClipOp::create(builder, loc, x.getType(), x,
+                            builder.getF64FloatAttr(limit));
+}
+
+Value ModelBuilder::gatedGelu(Value gate, Value up, bool tanh) {
+  return nn::GatedGeluOp::create(builder, loc, gate.getType(), gate, up,
+                                 tanh ? UnitAttr() : builder.getUnitAttr());
+}
+
+Value ModelBuilder::columnScale(Value x, Value vector) {
+  return nn::ColumnScaleOp::create(builder, loc, x.getType(), x, vector);
 }
 
 Value ModelBuilder::relativeBias(Value table, RankedTensorType type,

@@ -27,13 +27,15 @@ namespace galvatron {
 
 /// How a parameter starts.
 struct Initial {
-  llvm::StringRef kind; ///< "normal", "constant", "ones" or "zeros"
+  /// "normal", "constant", "ones", "zeros" or "sinusoids", which is not trained
+  llvm::StringRef kind;
   double deviation = 0; ///< of "normal"
   double value = 0;     ///< of "constant"
   static Initial normal(double deviation) { return {"normal", deviation}; }
   static Initial constant(double value) { return {"constant", 0, value}; }
   static Initial ones() { return {"ones"}; }
   static Initial zeros() { return {"zeros"}; }
+  static Initial sinusoids() { return {"sinusoids"}; }
 };
 
 /// The place of a parameter in a tensor of files that holds several: of every
@@ -61,6 +63,9 @@ struct BodyParameter {
   llvm::SmallVector<std::string> copies = {};
   /// The tensor of files that has it among others; absent: its own.
   std::optional<StoredPart> part = std::nullopt;
+  /// Whether nothing trains it, as no sinusoids.
+  bool frozen = false;
+  bool isTrained() const { return !frozen && initial.kind != "sinusoids"; }
 
   llvm::ArrayRef<int64_t> shape() const {
     return seen.empty() ? llvm::ArrayRef(stored) : llvm::ArrayRef(seen);
@@ -139,7 +144,7 @@ public:
   // Module level.
 
   /// Declares the parameters that are not borrowed, with `prefix` in front of
-  /// their names. Those of two and more dimensions decay.
+  /// their names. Those of two and more dimensions decay, if they are trained.
   void declare(const llvm::Twine &prefix, const BodyParameters &parameters);
   /// Declares a model of equal blocks: `embed` behind `prefix`, `block` behind
   /// `blockPrefix(i)` for each of `blocks` blocks, and `head`.
@@ -198,8 +203,9 @@ public:
   mlir::Value prepend(mlir::Value x, mlir::Value token);
   /// One position of every sample.
   mlir::Value take(mlir::Value x, int64_t position);
-  /// The mean over all positions.
-  mlir::Value mean(mlir::Value x);
+  /// The mean over all positions; `besideFirst`: over all but the first, behind
+  /// that one.
+  mlir::Value mean(mlir::Value x, bool besideFirst = false);
   /// Positions of a grid in windows; back; and the positions of a window as
   /// one.
   mlir::Value windows(mlir::Value x, const WindowGrid &grid);
@@ -215,6 +221,8 @@ public:
   /// `beta` is null: there is none.
   mlir::Value layerNorm(mlir::Value x, mlir::Value gamma, mlir::Value beta,
                         double eps);
+  /// A layer norm without weights.
+  mlir::Value standardize(mlir::Value x, double eps);
   /// Over as many of the last dimensions as `gamma` has; `unitOffset`: scaled
   /// by 1 + gamma.
   mlir::Value rmsNorm(mlir::Value x, mlir::Value gamma, double eps,
@@ -226,7 +234,9 @@ public:
   mlir::Value relu(mlir::Value x);
   /// cap * tanh(x / cap).
   mlir::Value softCap(mlir::Value x, double cap);
-  mlir::Value gatedGelu(mlir::Value gate, mlir::Value up);
+  /// Elements no further from 0 than `limit`.
+  mlir::Value clip(mlir::Value x, double limit);
+  mlir::Value gatedGelu(mlir::Value gate, mlir::Value up, bool tanh = true);
   mlir::Value gatedSilu(mlir::Value gate, mlir::Value up);
   /// Causal; the heads side by side.
   mlir::Value attention(mlir::Value qkv, int64_t heads, double scale,
@@ -244,6 +254,8 @@ public:
                            int64_t maxDistance, bool bidirectional);
   /// `rounded`: by what the element type holds of the factor.
   mlir::Value scale(mlir::Value x, double factor, bool rounded = false);
+  /// Rows times a vector, element by element.
+  mlir::Value columnScale(mlir::Value x, mlir::Value vector);
   mlir::Value dropout(mlir::Value x, double p, int64_t opIndex);
   /// Drops samples with the probability `rate` times the number of layers
   /// behind `firstLayer`.

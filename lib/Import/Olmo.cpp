@@ -1,14 +1,17 @@
-//===- Olmo.cpp - OLMo 2 and OLMo 3 ---------------------------------------===//
+//===- Olmo.cpp - OLMo, OLMo 2 and OLMo 3 ---------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// Blocks with RMS norms behind both halves and over all queries and all keys at
-// once (OLMo team, arXiv 2501.00656); OLMo 3 has windows in three of four
-// layers. The library multiplies by a norm's weight before it rounds, the other
-// families' behind that: below f32 the last bit of a norm may differ.
+// OLMo (Groeneveld et al., arXiv 2402.00838) has LLaMA's blocks with layer
+// norms that have no weights; in some sizes queries, keys and values are cut
+// off at a limit. OLMo 2 has blocks with RMS norms behind both halves and over
+// all queries and all keys at once (OLMo team, arXiv 2501.00656); OLMo 3 has
+// windows in three of four layers. The library multiplies by a norm's weight
+// before it rounds, the other families' behind that: below f32 the last bit of
+// a norm may differ.
 //
 //===----------------------------------------------------------------------===//
 
@@ -37,6 +40,29 @@ static DecoderConfig readOlmoParts(ConfigReader &reader) {
   expectNoChoice(reader, "mlp_bias", false);
   haveBiases(reader, config);
   return config;
+}
+
+std::unique_ptr<FamilyModel> galvatron::readOlmo(ConfigReader &reader) {
+  reader.expectArchitecture({"OlmoForCausalLM", "OlmoModel"});
+  DecoderConfig config = readDecoder(reader, {.vocabSize = 50304,
+                                              .width = 4096,
+                                              .inner = 11008,
+                                              .layers = 32,
+                                              .heads = 32,
+                                              .positions = 2048,
+                                              .padding = 1});
+  config.norm = DecoderConfig::Norm::Plain;
+  config.normEps = 1e-5; // the library has no field for it
+  readActivation(reader, "silu", {"silu", "swish"});
+  config.projectionBias = config.outputBias =
+      reader.booleanOr("attention_bias", false);
+  expectNoChoice(reader, "mlp_bias", false);
+  haveBiases(reader, config);
+  config.clip = reader.positiveNumberOrNull("clip_qkv").value_or(0);
+  expectNoWindows(reader, config);
+  config.rotary = readRotary(reader, config.headSize, config.positions,
+                             /*theta=*/10000);
+  return makeDecoder(std::move(config));
 }
 
 std::unique_ptr<FamilyModel> galvatron::readOlmo2(ConfigReader &reader) {

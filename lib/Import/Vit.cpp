@@ -1,4 +1,4 @@
-//===- Vit.cpp - ViT and DeiT ---------------------------------------------===//
+//===- Vit.cpp - ViT, DeiT and DINOv2 -------------------------------------===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -12,6 +12,12 @@
 //
 // DeiT (Touvron et al., arXiv 2012.12877) has a second learnt position behind
 // the class token, which the head for classes does not read.
+//
+// DINOv2 (Oquab et al., arXiv 2304.07193) multiplies what the halves of a block
+// add by vectors, which are learnt (layer scale), has in its largest size a
+// gated feed-forward, and a head that reads the class token and the mean of the
+// patches. The token that stands for hidden patches is in its files and nowhere
+// read.
 //
 //===----------------------------------------------------------------------===//
 
@@ -36,7 +42,9 @@ public:
 
   /// Patches and what is learnt in front of them; no other length has position
   /// embeddings.
-  int64_t positions() const override { return patches() + 1 + distilled(); }
+  int64_t positions() const override {
+    return patches() + 1 + (distilled() ? 1 : 0);
+  }
   StringRef positionsField() const override { return "image_size"; }
   LengthRule lengthRule() const override { return LengthRule::Exactly; }
   void build(ModelBuilder &builder) const override;
@@ -47,6 +55,17 @@ private:
   }
   /// Whether there is a token that a teacher's answers are learnt from.
   bool distilled() const { return modelType == "deit"; }
+  bool isDino() const { return modelType == "dinov2"; }
+  static EncoderConfig readSizes(ConfigReader &reader);
+  void readDinoParts(ConfigReader &reader);
+  void addInner(BodyParameters &list) const;
+  Value inner(ModelBuilder &b, Value x, ParameterCursor &p) const;
+  /// What a half adds, multiplied by its layer scale or dropped in part.
+  Value branch(ModelBuilder &b, Value x, int64_t opIndex,
+               ParameterCursor &p) const {
+    return isDino() ? b.columnScale(x, p.next())
+                    : b.dropout(x, config.hiddenDropout, opIndex);
+  }
   BodyParameters embedParameters() const;
   BodyParameters blockParameters() const;
   BodyParameters headParameters() const;
@@ -55,21 +74,67 @@ private:
   EncoderConfig config;
   int64_t channels, classes;
   int64_t imageRows, imageColumns, patchRows, patchColumns;
+  // Of DINOv2.
+  bool gated = false, hasMaskToken = false;
+  double layerScale = 1;
 };
 
+/// DINOv2 has a multiple of the width where the others have a size.
+EncoderConfig Vit::readSizes(ConfigReader &reader) {
+  if (reader.getModelType() != "dinov2")
+    return EncoderConfig::read(reader, /*dropout=*/0.0);
+  EncoderConfig config =
+      EncoderConfig::readCommon(reader, /*normEps=*/1e-6, /*dropout=*/0.0);
+  config.width = reader.positiveOr("hidden_size", 768);
+  config.layers = reader.positiveOr("num_hidden_layers", 12);
+  config.heads = reader.positiveOr("num_attention_heads", 12);
+  config.inner = multiplyBytes(reader.positiveOr("mlp_ratio", 4), config.width);
+  if (config.width % config.heads)
+    reader.fail("hidden_size",
+                "expected a multiple of 'num_attention_heads' = " +
+                    Twine(config.heads) +
+                    reader.found("hidden_size", config.width));
+  reader.have("num_key_value_heads", config.heads);
+  reader.have("head_dim", config.width / config.heads);
+  return config;
+}
+
+void Vit::readDinoParts(ConfigReader &reader) {
+  gated = reader.booleanOr("use_swiglu_ffn", false);
+  // Two thirds of the size, in whole eights.
+  if (gated)
+    config.inner = (config.inner * 2 / 3 + 7) / 8 * 8;
+  reader.have("gated", gated);
+  reader.have("intermediate_size", config.inner);
+  hasMaskToken = reader.booleanOr("use_mask_token", true);
+  layerScale = reader.positiveNumberOr("layerscale_value", 1);
+  reader.expectPlain("drop_path_rate", 0.0,
+                     "a rate that is the same in all layers is not there");
+  if (imageRows != imageColumns)
+    reader.fail("image_size",
+                "expected square images, as the library stretches "
+                "the positions of others, found " +
+                    Twine(imageRows) + " by " + Twine(imageColumns));
+  // Of the class that hands out feature maps.
+  reader.passOver({"apply_layernorm", "reshape_hidden_states", "out_features",
+                   "out_indices", "stage_names"});
+}
+
 Vit::Vit(ConfigReader &reader)
-    : modelType(reader.getModelType()),
-      config(EncoderConfig::read(reader, /*dropout=*/0.0)) {
+    : modelType(reader.getModelType()), config(readSizes(reader)) {
   // The library does not train the class of two heads, "..WithTeacher".
   if (distilled())
     reader.expectArchitecture({"DeiTForImageClassification"});
+  else if (isDino())
+    reader.expectArchitecture({"Dinov2ForImageClassification", "Dinov2Model"});
   else
     reader.expectArchitecture({"ViTForImageClassification"});
   config.projectionBias = reader.booleanOr("qkv_bias", true);
   reader.have("all_biases", config.projectionBias);
   channels = reader.positiveOr("num_channels", 3);
   std::tie(imageRows, imageColumns) = reader.sizeOr("image_size", 224);
-  std::tie(patchRows, patchColumns) = reader.sizeOr("patch_size", 16);
+  std::tie(patchRows, patchColumns) =
+      reader.sizeOr("patch_size", isDino() ? 14 : 16);
   // Bytes of f64, so that all that is counted from here on fits.
   int64_t bytes =
       multiplyBytes(multiplyBytes(channels * 8, imageRows), imageColumns);
@@ -84,6 +149,8 @@ Vit::Vit(ConfigReader &reader)
                 "expected at most the size of images, " + Twine(imageRows) +
                     " by " + Twine(imageColumns) + ", found " +
                     Twine(patchRows) + " by " + Twine(patchColumns));
+  if (isDino())
+    readDinoParts(reader);
   classes = reader.classes();
   reader.expectPlain("problem_type", "single_label_classification");
   // Fields of the classes that restore images or pool.
@@ -96,6 +163,10 @@ BodyParameters Vit::embedParameters() const {
   BodyParameters list = {{"cls_token", {1, 1, width}, normal, {width}}};
   if (distilled())
     list.push_back({"distillation_token", {1, 1, width}, normal, {width}});
+  if (hasMaskToken) {
+    list.push_back({"mask_token", {1, width}, Initial::zeros()});
+    list.back().frozen = true;
+  }
   list.push_back({"position_embeddings",
                   {1, positions(), width},
                   normal,
@@ -109,19 +180,57 @@ BodyParameters Vit::embedParameters() const {
   return list;
 }
 
+/// The feed-forward of DINOv2, gated or not.
+void Vit::addInner(BodyParameters &list) const {
+  if (!gated) {
+    config.addDense(list, "mlp.fc1", config.inner, config.width, "ffn");
+    config.addDense(list, "mlp.fc2", config.width, config.inner, "", "ffn");
+    return;
+  }
+  int64_t first = 0;
+  for (StringRef name : {"mlp.gate_proj", "mlp.up_proj"}) {
+    config.addDense(list, name, config.inner, config.width, "ffn");
+    for (auto [parameter, end] : {std::pair(&list[list.size() - 2], ".weight"),
+                                  std::pair(&list.back(), ".bias")})
+      parameter->part = StoredPart{std::string("mlp.weights_in") + end, first,
+                                   config.inner, 2 * config.inner};
+    first += config.inner;
+  }
+  config.addDense(list, "mlp.weights_out", config.width, config.inner, "",
+                  "ffn");
+}
+
+Value Vit::inner(ModelBuilder &b, Value x, ParameterCursor &p) const {
+  Value hidden = config.dense(b, x, config.inner, p);
+  hidden = gated ? b.gatedSilu(hidden, config.dense(b, x, config.inner, p))
+                 : b.gelu(hidden, config.tanhGelu);
+  return config.dense(b, hidden, config.width, p);
+}
+
 BodyParameters Vit::blockParameters() const {
   BodyParameters list;
-  config.addNorm(list, "layernorm_before");
+  auto addScale = [&](StringRef name) {
+    list.push_back({name.str(), {config.width}, Initial::constant(layerScale)});
+  };
+  config.addNorm(list, isDino() ? "norm1" : "layernorm_before");
   config.addAttention(list, "attention.attention.");
-  config.addNorm(list, "layernorm_after");
-  config.addFeedForward(list);
+  if (isDino())
+    addScale("layer_scale1.lambda1");
+  config.addNorm(list, isDino() ? "norm2" : "layernorm_after");
+  if (isDino())
+    addInner(list);
+  else
+    config.addFeedForward(list);
+  if (isDino())
+    addScale("layer_scale2.lambda1");
   return list;
 }
 
 BodyParameters Vit::headParameters() const {
   BodyParameters list;
   config.addNorm(list, modelType + ".layernorm");
-  config.addDense(list, "classifier", classes, config.width, "classes");
+  config.addDense(list, "classifier", classes,
+                  (isDino() ? 2 : 1) * config.width, "classes");
   return list;
 }
 
@@ -142,6 +251,8 @@ void Vit::build(ModelBuilder &b) const {
            ParameterCursor p(parameters);
            Value token = p.next();
            Value second = distilled() ? p.next() : Value();
+           if (hasMaskToken)
+             p.next();
            Value table = p.next();
            Value x =
                config.dense(b, b.patches(inputs[0], patchRows, patchColumns),
@@ -158,16 +269,20 @@ void Vit::build(ModelBuilder &b) const {
            Value x = inputs[0];
            Value part =
                config.attention(b, config.norm(b, x, p), /*mask=*/{}, p);
-           x = b.add(x, b.dropout(part, config.hiddenDropout, 1));
-           part = config.feedForward(b, config.norm(b, x, p), p);
-           return b.add(x, b.dropout(part, config.hiddenDropout, 2));
+           x = b.add(x, branch(b, part, 1, p));
+           Value normed = config.norm(b, x, p);
+           part = isDino() ? inner(b, normed, p)
+                           : config.feedForward(b, normed, p);
+           return b.add(x, branch(b, part, 2, p));
          });
   // The norm takes every position on its own: the others are not needed.
   b.body(type + ".head", {stream, b.classes()}, head, b.loss(),
          {{"classes", classes, /*uneven=*/true}},
          [&](ValueRange inputs, ValueRange parameters) {
            ParameterCursor p(parameters);
-           Value token = config.norm(b, b.take(inputs[0], 0), p);
+           Value token = isDino() ? b.mean(config.norm(b, inputs[0], p),
+                                           /*besideFirst=*/true)
+                                  : config.norm(b, b.take(inputs[0], 0), p);
            return b.crossEntropy(config.dense(b, token, classes, p), inputs[1],
                                  classes);
          });

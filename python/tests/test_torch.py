@@ -449,6 +449,21 @@ class TransformersTest(Comparison):
                 text = self.decoder(kind, head_dim=8).ir()
                 self.assertIn("unit_offset", text)
 
+    def test_cohere(self):
+        """Layer norms written out, without a bias."""
+        text = self.decoder("Cohere", logit_scale=0.5).ir()
+        self.assertEqual(text.count("nn.layer_norm"), 2)
+        self.assertNotIn("bias", text)
+
+    def test_falcon_with_few_key_heads(self):
+        """Key heads among their queries in one tensor, copied before they are turned."""
+        self.library("Falcon", hidden_size=32, num_hidden_layers=3, num_attention_heads=4,
+                     num_kv_heads=2, new_decoder_architecture=True)
+
+    def test_olmo_with_a_limit(self):
+        text = self.decoder("Olmo", clip_qkv=0.1, attention_bias=True).ir()
+        self.assertEqual(text.count("nn.clip"), 3)
+
     def test_granite_with_factors(self):
         text = self.decoder("Granite", embedding_multiplier=1.5, logits_scaling=4.0,
                             attention_multiplier=0.4, residual_multiplier=0.75).ir()
@@ -497,6 +512,50 @@ class TransformersTest(Comparison):
                    eager=lambda module, x, y: F.cross_entropy(
                        module(tokens).logits.flatten(0, 1), labels.flatten()),
                    plans=PLANS[:2], data={"tokens": tokens, "labels": labels})
+
+    def masked(self, module, inputs, tokens, mask, labels):
+        """An encoder with padding, called with `inputs`."""
+        return self.check(
+            module, 1e-6, inputs,
+            eager=lambda module, x, y: F.cross_entropy(
+                module(**inputs).logits.flatten(0, 1), labels.flatten()),
+            plans=PLANS[:3], data={"tokens": tokens, "mask": mask, "labels": labels})
+
+    def test_roberta_with_its_positions(self):
+        """It counts them over what is no padding, unless they are given."""
+        tokens, mask, _, labels = masked_batch()
+        module = self.small("Roberta", "ForMaskedLM", vocab_size=VOCAB, type_vocab_size=1,
+                            max_position_embeddings=LENGTH + 2, pad_token_id=1)
+        inputs = {"input_ids": tokens, "attention_mask": mask}
+        with self.assertRaisesRegex(galvatron.Unsupported, "call it with position_ids"):
+            galvatron.from_torch(module, inputs)
+
+        class Given(torch.nn.Module):
+            def __init__(self, inner):
+                super().__init__()
+                self.inner = inner
+
+            def forward(self, input_ids, attention_mask):
+                place = torch.arange(2, LENGTH + 2)[None].expand(input_ids.shape)
+                return self.inner(input_ids, attention_mask=attention_mask,
+                                  position_ids=place,
+                                  token_type_ids=torch.zeros_like(place))
+
+        self.masked(Given(module), inputs, tokens, mask, labels)
+
+    def test_modernbert(self):
+        """Windows to both sides, and gates with the exact GELU."""
+        tokens, mask, _, labels = masked_batch()
+        config = transformers.ModernBertConfig(
+            vocab_size=VOCAB, hidden_size=24, intermediate_size=40, num_hidden_layers=4,
+            num_attention_heads=4, max_position_embeddings=LENGTH, pad_token_id=0,
+            bos_token_id=0, eos_token_id=0, cls_token_id=0, sep_token_id=0,
+            local_attention=LENGTH, attn_implementation="sdpa")
+        module = perturbed(transformers.ModernBertForMaskedLM(config).double()).eval()
+        model = self.masked(module, {"input_ids": tokens, "attention_mask": mask},
+                            tokens, mask, labels)
+        self.assertEqual(model.ir().count("{exact}"), 2)
+        self.assertIn(f"window = {LENGTH // 2 + 1}", model.ir())
 
     def test_qwen3(self):
         self.decoder("Qwen3", head_dim=8)

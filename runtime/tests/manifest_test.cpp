@@ -82,6 +82,12 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
        "3 micro-batches do not divide a batch of 8"},
       {[](Json &m) { m["training"]["optimizer"] = "lamb"; },
        "training.optimizer: expected 'adamw', 'adam' or 'sgd', found 'lamb'"},
+      {[](Json &m) {
+         m["parameters"][0]["init"] = {{"kind", "sinusoids"}};
+         m["parameters"][0]["shape"] = {2, 3, 4};
+       },
+       "parameters[0].init: expected a matrix for kind 'sinusoids', found 3 "
+       "dimensions"},
       {[](Json &m) { m["parameters"][0]["init"]["kind"] = "uniform"; },
        "parameters[0].init: expected kind 'normal'"},
       {[](Json &m) { m["parameters"][1]["shape"] = {8, 9}; },

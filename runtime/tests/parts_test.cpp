@@ -165,6 +165,37 @@ TEST(InitialValues, AreTheSameInSeveralPlaces) {
   EXPECT_EQ(wide, wideAlone);
 }
 
+// The definition of the Transformer's positions (Vaswani et al., arXiv
+// 1706.03762), with all sines in front of all cosines; in f32, as libraries
+// have them.
+TEST(InitialValues, AreSinesThenCosines) {
+  for (int64_t columns : {6, 5, 1}) {
+    Parameter table;
+    table.name = "positions";
+    table.shape = {70, columns};
+    table.init = InitKind::Sinusoids;
+    std::vector<double> values(size_t(70 * columns));
+    initialValues(table, 1, 0, 70 * columns, GRT_F64, values.data());
+    const int64_t half = (columns + 1) / 2;
+    for (int64_t row = 0; row < 70; ++row)
+      for (int64_t column = 0; column < columns; ++column) {
+        bool isSine = column < half;
+        double rate =
+            std::exp(-std::log(10000.0) * 2 *
+                     double(isSine ? column : column - half) / double(columns));
+        double angle = double(row) * rate;
+        ASSERT_NEAR(values[size_t(row * columns + column)],
+                    isSine ? std::sin(angle) : std::cos(angle), 1e-7)
+            << row << ", " << column;
+      }
+    // A part of it, as of a rank that has a part of the rows.
+    std::vector<float> part(40);
+    initialValues(table, 2, 11, 40, GRT_F32, part.data());
+    for (size_t i = 0; i < part.size(); ++i)
+      ASSERT_EQ(part[i], values[i + 11]);
+  }
+}
+
 TEST(Workers, ShareEveryLoopOnce) {
   Workers workers(4);
   for (int64_t count : {0, 1, 63, 64, 1000, 100000, 5}) {

@@ -175,7 +175,8 @@ struct GroupedHeads {
   }
   bool sees(int64_t s, int64_t t, int64_t k) const {
     int64_t own = t + keys - queries;
-    return (!causal || k <= own) && (window == 0 || own - k < window) &&
+    return (!causal || k <= own) &&
+           (window == 0 || std::abs(own - k) < window) &&
            (!mask || mask->values[s * keys + k] != 0) &&
            (!starts || double(k) >= starts->values[s * queries + t]);
   }

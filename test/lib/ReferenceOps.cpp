@@ -170,19 +170,32 @@ void takeGrad(nn::TakeGradOp op, Operands in, Results out, const Context &,
                   i % width] = in[0]->values[i];
 }
 
-void mean(nn::MeanOp, Operands in, Results out, const Context &, Rank) {
-  int64_t positions = in[0]->shape[1], width = in[0]->last();
-  for (int64_t i = 0; i < in[0]->size(); ++i)
-    out[0].values[i / width / positions * width + i % width] +=
-        in[0]->values[i] / double(positions);
+/// Calls `visit(element of the rows, element of the mean, factor)`.
+void forEachOfMean(const Tensor &whole, bool besideFirst,
+                   llvm::function_ref<void(int64_t, int64_t, double)> visit) {
+  int64_t positions = whole.shape[1], width = whole.last();
+  int64_t parts = besideFirst ? 2 : 1;
+  for (int64_t i = 0; i < whole.size(); ++i) {
+    bool isFirst = besideFirst && i / width % positions == 0;
+    int64_t part = besideFirst && !isFirst ? 1 : 0;
+    visit(i, (i / width / positions * parts + part) * width + i % width,
+          isFirst ? 1 : 1 / double(positions - parts + 1));
+  }
 }
 
-void meanGrad(nn::MeanGradOp, Operands in, Results out, const Context &, Rank) {
-  int64_t positions = out[0].shape[1], width = out[0].last();
-  for (int64_t i = 0; i < out[0].size(); ++i)
-    out[0].values[i] =
-        in[0]->values[i / width / positions * width + i % width] /
-        double(positions);
+void mean(nn::MeanOp op, Operands in, Results out, const Context &, Rank) {
+  forEachOfMean(*in[0], op.getBesideFirst(),
+                [&](int64_t from, int64_t to, double factor) {
+                  out[0].values[to] += in[0]->values[from] * factor;
+                });
+}
+
+void meanGrad(nn::MeanGradOp op, Operands in, Results out, const Context &,
+              Rank) {
+  forEachOfMean(out[0], op.getBesideFirst(),
+                [&](int64_t to, int64_t from, double factor) {
+                  out[0].values[to] = in[0]->values[from] * factor;
+                });
 }
 
 void transpose(nn::TransposeOp, Operands in, Results out, const Context &,
@@ -405,6 +418,32 @@ void layerNormGrad(nn::LayerNormGradOp, Operands in, Results out,
   normalizeGrad(in, out);
 }
 
+/// The weights of a norm that has none.
+Tensor onesFor(const Tensor &x) {
+  Tensor gamma;
+  gamma.shape = {x.last()};
+  gamma.values.assign(size_t(x.last()), 1);
+  return gamma;
+}
+
+void standardize(nn::StandardizeOp op, Operands in, Results out,
+                 const Context &, Rank) {
+  normalize(*in[0], onesFor(*in[0]), nullptr, op.getEps().convertToDouble(),
+            out[0], out[1]);
+}
+
+void standardizeGrad(nn::StandardizeGradOp, Operands in, Results out,
+                     const Context &, Rank) {
+  Tensor gamma = onesFor(*in[1]);
+  const Tensor *all[] = {in[0], in[1], in[2], &gamma};
+  Tensor results[2];
+  results[0] = out[0];
+  results[1].shape = gamma.shape;
+  results[1].values.assign(gamma.values.size(), 0);
+  normalizeGrad(all, results);
+  out[0] = results[0];
+}
+
 void layerNormAddGrad(nn::LayerNormAddGradOp, Operands in, Results out,
                       const Context &, Rank) {
   normalizeGrad(in, out);
@@ -526,20 +565,20 @@ void geluGrad(nn::GeluGradOp op, Operands in, Results out, const Context &,
                        geluDerivative(in[0]->values[i], op.getApproximate());
 }
 
-void gatedGelu(nn::GatedGeluOp, Operands in, Results out, const Context &,
+void gatedGelu(nn::GatedGeluOp op, Operands in, Results out, const Context &,
                Rank) {
   for (int64_t i = 0; i < in[0]->size(); ++i)
     out[0].values[i] =
-        gelu(in[0]->values[i], /*approximate=*/true) * in[1]->values[i];
+        gelu(in[0]->values[i], !op.getExact()) * in[1]->values[i];
 }
 
-void gatedGeluGrad(nn::GatedGeluGradOp, Operands in, Results out,
+void gatedGeluGrad(nn::GatedGeluGradOp op, Operands in, Results out,
                    const Context &, Rank) {
   for (int64_t i = 0; i < in[0]->size(); ++i) {
     double gate = in[0]->values[i], up = in[1]->values[i];
     double dy = in[2]->values[i];
-    out[0].values[i] = dy * up * geluDerivative(gate, /*approximate=*/true);
-    out[1].values[i] = dy * gelu(gate, /*approximate=*/true);
+    out[0].values[i] = dy * up * geluDerivative(gate, !op.getExact());
+    out[1].values[i] = dy * gelu(gate, !op.getExact());
   }
 }
 
@@ -567,6 +606,32 @@ void softCapGrad(nn::SoftCapGradOp op, Operands in, Results out,
     double part = in[0]->values[i] / cap;
     out[0].values[i] = in[1]->values[i] * (1 - part * part);
   }
+}
+
+void clip(nn::ClipOp op, Operands in, Results out, const Context &, Rank) {
+  double limit = op.getLimit().convertToDouble();
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] = std::clamp(in[0]->values[i], -limit, limit);
+}
+
+void clipGrad(nn::ClipGradOp op, Operands in, Results out, const Context &,
+              Rank) {
+  double limit = op.getLimit().convertToDouble();
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] =
+        std::abs(in[0]->values[i]) <= limit ? in[1]->values[i] : 0;
+}
+
+void columnScale(nn::ColumnScaleOp, Operands in, Results out, const Context &,
+                 Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i] = in[0]->values[i] * in[1]->values[i % in[0]->last()];
+}
+
+void columnScaleGrad(nn::ColumnScaleGradOp, Operands in, Results out,
+                     const Context &, Rank) {
+  for (int64_t i = 0; i < in[0]->size(); ++i)
+    out[0].values[i % in[0]->last()] += in[0]->values[i] * in[1]->values[i];
 }
 
 void scale(nn::ScaleOp op, Operands in, Results out, const Context &, Rank) {
@@ -798,6 +863,8 @@ void ::galvatron::reference::addNNEvaluators(
   add<nn::BiasGradOp>(table, biasGrad);
   add<nn::LayerNormOp>(table, layerNorm);
   add<nn::LayerNormGradOp>(table, layerNormGrad);
+  add<nn::StandardizeOp>(table, standardize);
+  add<nn::StandardizeGradOp>(table, standardizeGrad);
   add<nn::AddLayerNormOp>(table, addLayerNorm);
   add<nn::LayerNormAddGradOp>(table, layerNormAddGrad);
   add<nn::RMSNormOp>(table, rmsNorm);
@@ -809,6 +876,10 @@ void ::galvatron::reference::addNNEvaluators(
   add<nn::GatedGeluGradOp>(table, gatedGeluGrad);
   add<nn::SoftCapOp>(table, softCap);
   add<nn::SoftCapGradOp>(table, softCapGrad);
+  add<nn::ClipOp>(table, clip);
+  add<nn::ClipGradOp>(table, clipGrad);
+  add<nn::ColumnScaleOp>(table, columnScale);
+  add<nn::ColumnScaleGradOp>(table, columnScaleGrad);
   add<nn::ReluOp>(table, relu);
   add<nn::ReluGradOp>(table, reluGrad);
   add<nn::ScaleOp>(table, scale);

@@ -106,7 +106,8 @@ double encoderValue(const llvm::json::Object &config, StringRef name,
                       ? field("decoder_start_token_id")
                       : draw("labels", step, index - 1, field("vocab_size")));
   StringRef family = *config.getString("model_type");
-  if (name == "labels" && (family.ends_with("t5") || family.ends_with("bart")))
+  if (name == "labels" && (family.ends_with("t5") || family.ends_with("bart") ||
+                           family == "pegasus"))
     return step > 1 && draw("skip", step, index, 5) == 0
                ? -1
                : double(draw("labels", step, index, field("vocab_size")));
@@ -360,7 +361,7 @@ TEST_P(Oracle, agrees) {
     hyper.learningRate = rates[step - 1];
     int64_t samples = *file.getInteger("batch");
     if (program->data().size() > 2 || family == "swin" || family == "vit" ||
-        family == "deit") {
+        family == "deit" || family == "dinov2") {
       status =
           session->setBatch(makeEncoderBatch(*program, config, samples, step));
     } else {
@@ -561,6 +562,20 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"bart-tanh", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2, gpipe},
         Case{"mbart", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
         Case{"mbart", "adamw", "f64", "4xcpu", "sdp2", 2, 4, oneFOneB},
+        Case{"dinov2", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"dinov2", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
+        Case{"dinov2-gated", "adamw", "f64", "4xcpu", "sdp2.tp2", 1, 2, gpipe},
+        Case{"modernbert", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"modernbert", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
+        Case{"modernbert-biases", "adamw", "f64", "4xcpu", "sdp2.tp2.ckpt", 1,
+             2, gpipe},
+        Case{"olmo-clipped", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"olmo-clipped", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
+        Case{"olmo-clipped", "adamw", "f32", "1xcpu", "single", 1, 1, gpipe},
+        Case{"olmo-biases", "adamw", "f64", "4xcpu", "sdp2.tp2", 1, 2, gpipe},
+        Case{"pegasus", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"pegasus", "adamw", "f64", "4xcpu", "sdp2.tp2", 1, 2, gpipe},
+        Case{"pegasus", "adamw", "f32", "4xcpu", "zdp2", 2, 2, oneFOneB},
         Case{"deit", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
         Case{"deit", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
         Case{"t5-silu", "adamw", "f64", "4xcpu", "dp2", 2, 2, gpipe}),

@@ -56,6 +56,7 @@ static llvm::StringRef decoderFields(llvm::StringRef family) {
       .Case("granite", R"(,"embedding_multiplier":1.5,"logits_scaling":4,)"
                        R"("attention_multiplier":0.4,)"
                        R"("residual_multiplier":0.75)")
+      .Case("olmo", R"(,"clip_qkv":0.05)")
       .Case("phi3", R"(,"sliding_window":5,"resid_pdrop":0.1,)"
                     R"("pad_token_id":null)")
       .Case("phi", R"(,"resid_pdrop":0.1,"embd_pdrop":0.1)")
@@ -111,6 +112,16 @@ std::string TwinModel::config() const {
              << ",\"num_channels\":2}";
     return text;
   }
+  if (family == "dinov2") {
+    stream << R"({"model_type":"dinov2","hidden_size":)" << width
+           << ",\"num_hidden_layers\":" << layers
+           << ",\"num_attention_heads\":" << heads
+           << R"(,"mlp_ratio":2,"use_swiglu_ffn":true,"hidden_dropout_prob":)"
+           << dropout << ",\"attention_probs_dropout_prob\":" << dropout
+           << ",\"num_labels\":" << vocabulary
+           << R"(,"image_size":6,"patch_size":[3,2],"num_channels":2})";
+    return text;
+  }
   if (family == "swin") {
     // Patches, windows and the merge need padding; blocks of both stages turn.
     int64_t first = (layers - 1) / 2;
@@ -125,7 +136,7 @@ std::string TwinModel::config() const {
            << ",\"num_channels\":2}";
     return text;
   }
-  if (family == "bart" || family == "mbart") {
+  if (family == "bart" || family == "mbart" || family == "pegasus") {
     // Stacks of other sizes, and mBART's embeddings are scaled.
     stream << "{\"model_type\":\"" << family
            << "\",\"vocab_size\":" << vocabulary
@@ -156,6 +167,19 @@ std::string TwinModel::config() const {
                    : R"(,"relative_attention_num_buckets":9,"d_kv":3,)"
                      R"("feed_forward_proj":"gated-gelu",)"
                      R"("tie_word_embeddings":false})");
+    return text;
+  }
+  if (family == "modernbert") {
+    // Two layers of windows, and one that sees all, in turn.
+    stream << R"({"model_type":"modernbert","vocab_size":)" << vocabulary
+           << ",\"max_position_embeddings\":" << positions
+           << ",\"hidden_size\":" << width
+           << ",\"num_hidden_layers\":" << layers
+           << ",\"num_attention_heads\":" << heads
+           << R"(,"intermediate_size":40,"local_attention":4,"pad_token_id":3)"
+           << R"(,"classifier_bias":true,"attention_dropout":)" << dropout
+           << ",\"embedding_dropout\":" << dropout
+           << ",\"mlp_dropout\":" << dropout << "}";
     return text;
   }
   if (family == "falcon" || family == "gpt_neox") {

@@ -31,11 +31,12 @@
 
 namespace galvatron::test {
 
-/// A small model: a GPT-2, an encoder (`bert`, `vit`, `deit`, and `swin`, of
-/// whose layers one is no block but merges positions), an encoder-decoder
-/// (`t5`, `t5_v1_1`, `umt5`, `bart`, `mbart`), or a decoder of another family
-/// with twice as many heads as `heads`, which are then those of the keys, or
-/// any other, given as text.
+/// A small model: a GPT-2, an encoder (`bert`, `modernbert`, `vit`, `deit`,
+/// `dinov2`, and `swin`, of whose layers one is no block but merges positions),
+/// an encoder-decoder
+/// (`t5`, `t5_v1_1`, `umt5`, `bart`, `mbart`, `pegasus`), or a decoder of
+/// another family with twice as many heads as `heads`, which are then those of
+/// the keys, or any other, given as text.
 struct TwinModel {
   int64_t vocabulary = 61, positions = 8, width = 32, layers = 6, heads = 8;
   int64_t keyHeads = 0; ///< of a decoder of another family; 0: `heads`
@@ -58,7 +59,7 @@ struct TwinModel {
   std::string config() const;
   bool hasDecoder() const {
     return family.find("t5") != std::string::npos ||
-           family.find("bart") != std::string::npos;
+           family.find("bart") != std::string::npos || family == "pegasus";
   }
   /// Layers of the model: blocks, embeddings and head.
   int64_t modelLayers() const {

@@ -109,7 +109,7 @@ PATHS = "probability"
 
 # Operations whose result has the shape of their first operand, which may be split.
 _ELEMENT_WISE = ("nn.dropout", "nn.gelu", "nn.add", "nn.gated_silu", "nn.gated_gelu",
-                 "nn.relu", "nn.scale", "nn.drop_path", "nn.soft_cap")
+                 "nn.relu", "nn.scale", "nn.drop_path", "nn.soft_cap", "nn.clip")
 
 
 class Graph:
@@ -170,12 +170,20 @@ class Graph:
         return self._op("nn.bias_add", [x, Use(bias, (math.prod(bias.shape),))],
                         x.shape)
 
-    def layer_norm(self, x: Tensor, gamma: Parameter, beta: Parameter,
+    def layer_norm(self, x: Tensor, gamma: Parameter, beta: Optional[Parameter],
                    eps: float) -> Tensor:
-        """Over the last dimension."""
-        return self._op("nn.layer_norm",
-                        [x, Use(gamma, gamma.shape), Use(beta, beta.shape)],
-                        x.shape, x.shape[:-1] + (2,), eps=eps)
+        """Over the last dimension; without `beta` nothing is added."""
+        uses = [Use(part, part.shape) for part in (gamma, beta) if part is not None]
+        return self._op("nn.layer_norm", [x, *uses], x.shape, x.shape[:-1] + (2,), eps=eps)
+
+    def column_scale(self, x: Tensor, vector: Parameter) -> Tensor:
+        """Rows times a vector, element by element."""
+        return self._op("nn.column_scale", [x, Use(vector, (math.prod(vector.shape),))],
+                        x.shape)
+
+    def clip(self, x: Tensor, limit: float) -> Tensor:
+        """Elements no further from 0 than `limit`."""
+        return self._op("nn.clip", [x], x.shape, limit=limit)
 
     def rms_norm(self, x: Tensor, gamma: Parameter, eps: float,
                  unit_offset: bool = False) -> Tensor:
@@ -200,9 +208,9 @@ class Graph:
         """silu(gate) * up."""
         return self._op("nn.gated_silu", [gate, up], gate.shape)
 
-    def gated_gelu(self, gate: Tensor, up: Tensor) -> Tensor:
-        """gelu(gate) * up, GELU in the form with tanh."""
-        return self._op("nn.gated_gelu", [gate, up], gate.shape)
+    def gated_gelu(self, gate: Tensor, up: Tensor, tanh: bool = True) -> Tensor:
+        """gelu(gate) * up, GELU in the form with tanh or the other."""
+        return self._op("nn.gated_gelu", [gate, up], gate.shape, exact=not tanh)
 
     def relu(self, x: Tensor) -> Tensor:
         """max(x, 0)."""

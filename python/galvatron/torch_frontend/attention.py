@@ -36,7 +36,8 @@ def allowed_pairs(mask: torch.Tensor) -> torch.Tensor:
 
 def mask_kind(allowed: Optional[torch.Tensor], queries: int, keys: int
               ) -> Tuple[bool, int]:
-    """Whether a mask is causal, and its window (0 for none)."""
+    """Whether a mask is causal, and its window (0 for none), which reaches to both sides
+    where it is not."""
     if allowed is None:
         return False, 0
     try:
@@ -57,6 +58,9 @@ def mask_kind(allowed: Optional[torch.Tensor], queries: int, keys: int
     window = int(table[-1].sum())
     if torch.equal(table, causal & (behind < window)):
         return True, window
+    reach = int(table[0].sum())
+    if torch.equal(table, behind.abs() < reach):
+        return False, reach
     raise NoCounterpart("a mask that is neither causal nor a window")
 
 
@@ -102,6 +106,22 @@ def _heads_of(view: View) -> Tuple[Layout, int]:
         repeats = heads.pop()[0]
     layout = Layout((dims[0], tuple(heads), dims[2], dims[3]), view.layout.offset)
     return layout, repeats
+
+
+def without_repeats(view: View) -> Tuple[View, int]:
+    """A view of heads [samples, heads, positions, size] that stand next to their
+    copies, as one of each, and how many there are of each."""
+    if len(view.layout.dims) != 4:
+        return view, 1
+    layout, repeats = _heads_of(view)
+    return View(view.tensor, layout), repeats
+
+
+def with_repeats(view: View, repeats: int) -> View:
+    """The way back."""
+    first, heads, *rest = view.layout.dims
+    return view if repeats == 1 else View(view.tensor, Layout(
+        (first, (*heads, (repeats, 0)), *rest), view.layout.offset))
 
 
 def attend(low: Lowering, q: View, k: View, v: View, scale: float,

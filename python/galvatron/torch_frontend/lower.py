@@ -21,9 +21,9 @@ from . import attention
 from .layout import Layout, LayoutError, normal
 from .parts import Parts
 from .reasons import NoCounterpart
-from .values import (PATTERNS, Bias, Broken, Function, Grid, InverseRoot, Joined,
+from .values import (PATTERNS, Bias, Broken, Centered, Function, Grid, InverseRoot, Joined,
                      Kept, KeyMask, MeanSquare, Normed, OffsetWeight, PaddedImages,
-                     Rotated, Scaled, Scores, Several, Turned, View, Weight)
+                     Rotated, RowMean, Scaled, Scores, Several, Turned, View, Weight)
 
 Handler = Callable[..., Any]
 
@@ -141,18 +141,22 @@ class Lowering:
             return value
         if isinstance(value, Turned):
             if value.done is None:
-                value.done = attention.rotary(self.graph, self.gathered(value.of),
-                                              value.cosines, value.sines,
-                                              value.interleaved)
+                once, repeats = attention.without_repeats(value.of)
+                value.done = attention.with_repeats(
+                    attention.rotary(self.graph, self.gathered(once), value.cosines,
+                                     value.sines, value.interleaved), repeats)
             return value.done
         if isinstance(value, Joined):
             if value.done is None:
                 value.done = self._join(value)
             return value.done
+        if isinstance(value, RowMean):
+            return value.otherwise()
         if isinstance(value, Normed):
             size = value.of.layout.shape[-1]
-            return self.rms_norm(value.of, self.constant(torch.ones(size), "weight"),
-                                 value.eps)
+            weight = self.constant(torch.ones(size), "weight")
+            return self.layer_norm(value.of, weight, None, value.eps) \
+                if value.centered else self.rms_norm(value.of, weight, value.eps)
         if isinstance(value, Weight):
             raise NoCounterpart(f"a value made of parameter "
                                 f"'{value.parameter.name}' alone")
@@ -222,13 +226,29 @@ class Lowering:
         path = self.graph.where.path
         return self.parts.constant(value, f"{path}.{wish}" if path else wish)
 
+    @staticmethod
+    def shape_of(value: Any) -> Tuple[int, ...]:
+        """The shape of a view, or of what was made of one element by element."""
+        return (value if isinstance(value, View) else value.of).layout.shape
+
+    def _normed_rows(self, x: Any, size: int) -> View:
+        """A view whose tensor has rows of so many elements."""
+        view = self.rows(x)
+        shape = view.tensor.shape
+        if shape[-1] != size:
+            self.graph.split(view.tensor, shape[:-1] + (shape[-1] // size, size))
+        return view
+
+    def layer_norm(self, x: Any, gamma: Parameter, beta: Optional[Parameter],
+                   eps: float) -> View:
+        """Adds the layer norm of rows to the graph."""
+        view = self._normed_rows(x, gamma.shape[0])
+        return View(self.graph.layer_norm(view.tensor, gamma, beta, eps), view.layout)
+
     def rms_norm(self, x: View, weight: Parameter, eps: float,
                  unit_offset: bool = False) -> View:
         """Adds the norm of rows to the graph, scaled by the weight or by one more."""
-        view = self.rows(x)
-        shape, size = view.tensor.shape, weight.shape[0]
-        if shape[-1] != size:
-            self.graph.split(view.tensor, shape[:-1] + (shape[-1] // size, size))
+        view = self._normed_rows(x, weight.shape[0])
         return View(self.graph.rms_norm(view.tensor, weight, eps, unit_offset),
                     view.layout)
 
@@ -422,6 +442,7 @@ UNFINISHED = {
     PaddedImages: "padded images that are not cut into patches",
     Grid: "padded or rolled positions that are not cut into windows as in Swin",
     KeyMask: "a mask that is no part of attention",
+    Centered: "rows without their mean that are no part of a layer norm",
     MeanSquare: "a mean of squares that is no part of an RMS norm",
     InverseRoot: "a root of a mean of squares that is no part of an RMS norm",
     OffsetWeight: "one more than a parameter that is not the weight of an RMS norm",

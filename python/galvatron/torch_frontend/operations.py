@@ -14,9 +14,9 @@ from . import attention, biases
 from .reasons import NoCounterpart
 from .layout import Layout, normal
 from .lower import Lowering, handles, operation_name
-from .values import (Bias, Function, InverseRoot, Kept, KeyMask, MeanSquare, Normed,
-                     OffsetWeight, PaddedImages, Rotated, Scaled, Scores, Several, Turned, View,
-                     Weight)
+from .values import (Bias, Centered, Function, InverseRoot, Kept, KeyMask, MeanSquare, Normed,
+                     OffsetWeight, PaddedImages, Rotated, RowMean, Scaled, Scores, Several,
+                     Turned, View, Weight)
 
 # Products and lookups.
 
@@ -136,15 +136,11 @@ def _layer_norm(low: Lowering, x: Any, shape: Sequence[int], weight: Any = None,
                 bias: Any = None, eps: float = 1e-5, *_: Any) -> Any:
     if len(shape) != 1:
         raise NoCounterpart("a norm over more than the last dimension")
-    view = low.rows(x)
-    whole = view.tensor.shape
-    if whole[-1] != shape[0]:
-        low.graph.split(view.tensor, whole[:-1] + (whole[-1] // shape[0], shape[0]))
     gamma = weight.parameter if isinstance(weight, Weight) else \
         low.constant(torch.ones(shape[0]), "weight")
     beta = bias.parameter if isinstance(bias, Weight) else \
         low.constant(torch.zeros(shape[0]), "bias")
-    return View(low.graph.layer_norm(view.tensor, gamma, beta, eps), view.layout)
+    return low.layer_norm(x, gamma, beta, eps)
 
 
 @handles("rms_norm")
@@ -166,6 +162,14 @@ def _mean(low: Lowering, x: Any, dims: Any = None, keep: bool = False, **_: Any)
         factor = x.root_of_square()
         if factor is not None:
             return MeanSquare(low.scaled(x.leaf, factor))
+    rank = len(low.shape_of(x)) if isinstance(x, (Centered, View)) else 0
+    if rank and keep and dims is not None and \
+            [dim % rank for dim in ([dims] if isinstance(dims, int) else dims)] == [rank - 1]:
+        if isinstance(x, Centered) and x.squares:
+            return MeanSquare(x.of, centered=True)
+        if isinstance(x, View):
+            view = x
+            return RowMean(x, lambda: _mean_of_positions(low, view, dims, keep))
     if dims is None or not isinstance(x, (View, Function)):
         return NotImplemented
     return _mean_of_positions(low, low.view(x), dims, keep)
@@ -203,14 +207,45 @@ def _root(low: Lowering, x: Any) -> Any:
     if not isinstance(x, MeanSquare):
         return NotImplemented
     name = operation_name(low.node.target)  # type: ignore[union-attr]
-    return InverseRoot(x.of, x.eps, "rsqrt" in name)
+    return InverseRoot(x.of, x.eps, "rsqrt" in name, x.centered)
 
 
 @handles("pow")
 def _pow(low: Lowering, x: Any, exponent: Any) -> Any:
     if isinstance(x, MeanSquare) and exponent in (0.5, -0.5):
-        return InverseRoot(x.of, x.eps, exponent < 0)
+        return InverseRoot(x.of, x.eps, exponent < 0, x.centered)
+    if isinstance(x, Centered) and not x.squares and exponent == 2:
+        return Centered(x.of, squares=True)
     return NotImplemented
+
+
+@handles("sub")
+def _sub(low: Lowering, a: Any, b: Any, alpha: float = 1) -> Any:
+    del low
+    if isinstance(b, RowMean) and isinstance(a, View) and a.same(b.of) and alpha == 1:
+        return Centered(a)
+    return NotImplemented
+
+
+@handles("clamp")
+def _clamp(low: Lowering, x: Any, least: Any = None, most: Any = None) -> Any:
+    limit = number_of(most)
+    if not isinstance(x, View) or not limit or limit <= 0 or number_of(least) != -limit:
+        return NotImplemented
+    view = low.gathered(x)
+    return View(low.graph.clip(view.tensor, limit), view.layout)
+
+
+@handles("cumsum")
+def _cumsum(low: Lowering, x: Any, *_: Any) -> Any:
+    raise NoCounterpart("positions that are counted over a mask, or over words that are "
+                        "no padding, as RoBERTa has them: call it with position_ids")
+
+
+@handles("baddbmm")
+def _baddbmm(low: Lowering, *_: Any, **__: Any) -> Any:
+    raise NoCounterpart("distances that are added to scores (ALiBi) are not read; a "
+                        "config.json of 'bloom' or 'mpt' is")
 
 
 @handles("detach")
@@ -249,7 +284,7 @@ def _add(low: Lowering, a: Any, b: Any, alpha: float = 1) -> Any:
     if alpha != 1:
         return NotImplemented
     if isinstance(a, MeanSquare) and number_of(b) is not None:
-        return MeanSquare(a.of, a.eps + float(number_of(b) or 0.0))
+        return MeanSquare(a.of, a.eps + float(number_of(b) or 0.0), a.centered)
     for x, y in ((a, b), (b, a)):
         if isinstance(x, Weight) and number_of(y) == 1.0:
             return OffsetWeight(x.parameter)
@@ -371,10 +406,16 @@ def _mul(low: Lowering, a: Any, b: Any) -> Any:
         if isinstance(y, InverseRoot) and y.inverse:
             factor = x.factor() if isinstance(x, Function) else None
             view = low.scaled(x.leaf, factor) if factor else x
-            if isinstance(view, View) and view.same(y.of):
+            if isinstance(view, View) and not y.centered and view.same(y.of):
                 return Normed(view, y.eps)
+            if isinstance(x, Centered) and not x.squares and y.centered and \
+                    x.of.same(y.of):
+                return Normed(x.of, y.eps, centered=True)
         if isinstance(x, Normed) and isinstance(y, (Weight, OffsetWeight)):
             return _weighted(low, x, y)
+        if isinstance(y, Weight) and isinstance(x, (View, Function)) and \
+                len(y.layout.shape) == 1:
+            return _scaled_columns(low, x, y)
         if isinstance(y, torch.Tensor) and y.numel() > 1:
             if isinstance(x, Rotated) and not x.apart:
                 return Scaled(x.of, True, y, x.interleaved)
@@ -385,7 +426,7 @@ def _mul(low: Lowering, a: Any, b: Any) -> Any:
                 not (isinstance(y, Function) and y.leaf.same(x.leaf)) and \
                 not (isinstance(y, View) and y.same(x.leaf)):
             silu = x.equals(torch.nn.functional.silu)
-            if silu or x.gelu():
+            if silu or x.gelu() is not None:
                 return _gated(low, x, y, silu)
     return NotImplemented
 
@@ -413,8 +454,18 @@ def _gated(low: Lowering, x: Function, y: Any, silu: bool) -> View:
     gate, up = low.whole(x.leaf), low.whole(y)
     if gate.tensor.shape != up.tensor.shape:
         raise NoCounterpart("a gate of another shape than what it gates")
-    call = low.graph.gated_silu if silu else low.graph.gated_gelu
-    return View(call(gate.tensor, up.tensor), gate.layout)
+    result = low.graph.gated_silu(gate.tensor, up.tensor) if silu else \
+        low.graph.gated_gelu(gate.tensor, up.tensor, tanh=bool(x.gelu()))
+    return View(result, gate.layout)
+
+
+def _scaled_columns(low: Lowering, x: Any, vector: Weight) -> View:
+    """Rows times a parameter, element by element."""
+    view, size = low.whole(x), vector.layout.shape[0]
+    if not vector.layout.is_contiguous(math.prod(vector.parameter.shape)) or \
+            view.layout.shape[-1] != size or view.tensor.shape[-1] != size:
+        raise NoCounterpart("a product with a parameter of another size than rows")
+    return View(low.graph.column_scale(view.tensor, vector.parameter), view.layout)
 
 
 @handles("div")
@@ -424,9 +475,12 @@ def _div(low: Lowering, a: Any, b: Any, **more: Any) -> Any:
         if isinstance(a, Scores) and not a.probabilities and number and \
                 a.bias is None:
             return dataclasses.replace(a, scale=a.scale / number)
-        if isinstance(b, InverseRoot) and not b.inverse and isinstance(a, View) and \
-                a.same(b.of):
+        if isinstance(b, InverseRoot) and not b.inverse and not b.centered and \
+                isinstance(a, View) and a.same(b.of):
             return Normed(a, b.eps)
+        if isinstance(b, InverseRoot) and not b.inverse and b.centered and \
+                isinstance(a, Centered) and not a.squares and a.of.same(b.of):
+            return Normed(a.of, b.eps, centered=True)
     return NotImplemented
 
 
@@ -434,6 +488,10 @@ def _weighted(low: Lowering, x: Normed, weight: Union[Weight, OffsetWeight]) -> 
     parameter = weight.parameter
     if len(parameter.shape) != 1 or x.of.layout.shape[-1] != parameter.shape[0]:
         raise NoCounterpart("an RMS norm with a weight of another shape than its rows")
+    if x.centered:
+        if isinstance(weight, OffsetWeight):
+            raise NoCounterpart("a layer norm scaled by one more than its weight")
+        return low.layer_norm(x.of, parameter, None, x.eps)
     return low.rms_norm(x.of, parameter, x.eps, isinstance(weight, OffsetWeight))
 
 

@@ -146,11 +146,30 @@ class KeyMask:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class RowMean:
+    """The mean of the last dimension, which is kept: of a layer norm, or what
+    `otherwise` makes of it."""
+
+    of: View
+    otherwise: Callable[[], View]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Centered:
+    """A view less the mean of its last dimension, or the squares of that."""
+
+    of: View
+    squares: bool = False
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class MeanSquare:
-    """The mean of the squares of the last dimension, plus `eps`."""
+    """The mean of the squares of the last dimension, plus `eps`; `centered`: of what
+    is left without its mean."""
 
     of: View
     eps: float = 0.0
+    centered: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -160,14 +179,16 @@ class InverseRoot:
     of: View
     eps: float
     inverse: bool = True
+    centered: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Normed:
-    """A view divided by the root of its mean of squares."""
+    """A view divided by the root of its mean of squares, `centered` before that."""
 
     of: View
     eps: float
+    centered: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -298,5 +319,5 @@ class Several:
     parts: Tuple[Any, ...]
 
 
-PATTERNS = (KeyMask, MeanSquare, InverseRoot, Normed, OffsetWeight, Rotated, Scaled,
+PATTERNS = (KeyMask, RowMean, Centered, MeanSquare, InverseRoot, Normed, OffsetWeight, Rotated, Scaled,
             Scores, Turned, Bias, Grid, Joined, Kept, PaddedImages)

@@ -56,6 +56,40 @@ template <class T> void runLayerNorm(const Call &call) {
       call.buffer<Accumulator<T>>(K::stats), call.real(K::eps));
 }
 
+template <class T> void runPlainNorm(const Call &call) {
+  using K = kernels::PlainNorm;
+  const auto n = call.ints<K>();
+  call.table<T>().layerNorm(
+      call.threads(), n.rows, n.n, call.buffer<T>(K::x), /*gamma=*/nullptr,
+      /*beta=*/nullptr, call.buffer<T>(K::y),
+      call.buffer<Accumulator<T>>(K::stats), call.real(K::eps));
+}
+
+template <class T> void runPlainNormGrad(const Call &call) {
+  using K = kernels::PlainNormGrad;
+  const auto n = call.ints<K>();
+  call.table<T>().layerNormGrad(
+      call.threads(), n.rows, n.n, call.buffer<T>(K::dy), call.buffer<T>(K::x),
+      call.buffer<Accumulator<T>>(K::stats), /*gamma=*/nullptr, nullptr,
+      call.buffer<T>(K::dx), /*dgamma=*/nullptr, /*dbeta=*/nullptr,
+      /*add=*/false);
+}
+
+template <class T> void runColumnScale(const Call &call) {
+  using K = kernels::ColumnScale;
+  const auto n = call.ints<K>();
+  call.table<T>().columnScale(call.threads(), n.rows, n.n, call.buffer<T>(K::x),
+                              call.buffer<T>(K::scale), call.buffer<T>(K::y));
+}
+
+template <class T> void runColumnScaleGrad(const Call &call) {
+  using K = kernels::ColumnScaleGrad;
+  const auto n = call.ints<K>();
+  call.table<T>().columnScaleGrad(
+      call.threads(), n.rows, n.n, call.buffer<T>(K::dy), call.buffer<T>(K::x),
+      call.buffer<Accumulator<T>>(K::dscale), call.add(n.acc));
+}
+
 template <class T> void runCenteredNorm(const Call &call) {
   using K = kernels::CenteredNorm;
   const auto n = call.ints<K>();
@@ -189,11 +223,27 @@ template <class T> void runSoftCapGrad(const Call &call) {
                               call.buffer<T>(K::dx), call.real(K::cap));
 }
 
+template <class T> void runClip(const Call &call) {
+  using K = kernels::Clip;
+  call.checkCap(call.real(K::limit));
+  call.table<T>().clip(call.threads(), call.ints<K>().n, call.buffer<T>(K::x),
+                       call.buffer<T>(K::y), call.real(K::limit));
+}
+
+template <class T> void runClipGrad(const Call &call) {
+  using K = kernels::ClipGrad;
+  call.checkCap(call.real(K::limit));
+  call.table<T>().clipGrad(call.threads(), call.ints<K>().n,
+                           call.buffer<T>(K::x), call.buffer<T>(K::dy),
+                           call.buffer<T>(K::dx), call.real(K::limit));
+}
+
 template <class T> void runGatedGelu(const Call &call) {
   using K = kernels::GatedGelu;
   const auto n = call.ints<K>();
   call.table<T>().gatedGelu(call.threads(), n.n, call.buffer<T>(K::gate),
-                            call.buffer<T>(K::up), call.buffer<T>(K::y));
+                            call.buffer<T>(K::up), call.buffer<T>(K::y),
+                            /*approximate=*/n.exact == 0);
 }
 
 template <class T> void runGatedGeluGrad(const Call &call) {
@@ -201,7 +251,8 @@ template <class T> void runGatedGeluGrad(const Call &call) {
   const auto n = call.ints<K>();
   call.table<T>().gatedGeluGrad(
       call.threads(), n.n, call.buffer<T>(K::gate), call.buffer<T>(K::up),
-      call.buffer<T>(K::dy), call.buffer<T>(K::dgate), call.buffer<T>(K::dup));
+      call.buffer<T>(K::dy), call.buffer<T>(K::dgate), call.buffer<T>(K::dup),
+      /*approximate=*/n.exact == 0);
 }
 
 template <class T> void runGelu(const Call &call) {
@@ -431,14 +482,16 @@ template <class T> void runDropPath(const Call &call) {
 template <class T> void runMean(const Call &call) {
   using K = kernels::Mean;
   const auto n = call.ints<K>();
-  call.table<T>().mean(call.threads(), {n.samples, n.T, n.width},
+  call.table<T>().mean(call.threads(),
+                       {n.samples, n.T, n.width, n.besideFirst != 0},
                        call.buffer<T>(K::x), call.buffer<T>(K::y));
 }
 
 template <class T> void runMeanGrad(const Call &call) {
   using K = kernels::MeanGrad;
   const auto n = call.ints<K>();
-  call.table<T>().meanGrad(call.threads(), {n.samples, n.T, n.width},
+  call.table<T>().meanGrad(call.threads(),
+                           {n.samples, n.T, n.width, n.besideFirst != 0},
                            call.buffer<T>(K::dy), call.buffer<T>(K::dx));
 }
 
@@ -452,6 +505,10 @@ template <class T> void runTranspose(const Call &call) {
 GRT_CPU_KERNEL(BiasAdd)
 GRT_CPU_KERNEL(BiasGrad)
 GRT_CPU_KERNEL(LayerNorm)
+GRT_CPU_KERNEL(PlainNorm)
+GRT_CPU_KERNEL(PlainNormGrad)
+GRT_CPU_KERNEL(ColumnScale)
+GRT_CPU_KERNEL(ColumnScaleGrad)
 GRT_CPU_KERNEL(CenteredNorm)
 GRT_CPU_KERNEL(CenteredNormGrad)
 GRT_CPU_KERNEL(LayerNormGrad)
@@ -465,6 +522,8 @@ GRT_CPU_KERNEL(Relu)
 GRT_CPU_KERNEL(ReluGrad)
 GRT_CPU_KERNEL(SoftCap)
 GRT_CPU_KERNEL(SoftCapGrad)
+GRT_CPU_KERNEL(Clip)
+GRT_CPU_KERNEL(ClipGrad)
 GRT_CPU_KERNEL(GatedGelu)
 GRT_CPU_KERNEL(GatedGeluGrad)
 GRT_CPU_KERNEL(Gelu)

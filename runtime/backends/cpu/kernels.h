@@ -98,7 +98,7 @@ template <class T> struct AttentionArguments {
   int64_t samples, queryRows, keyRows, heads, kvHeads, headDim;
   int64_t qStride, kStride, vStride;
   bool causal;
-  int64_t window;      ///< 0: none
+  int64_t window;      ///< 0: none; reaches to both sides unless causal
   const int32_t *mask; ///< [samples, keyRows], 0: unseen; null: none
   /// [samples, queryRows], the first position of each query's document; null:
   /// none
@@ -177,6 +177,7 @@ struct DropPathArguments {
 /// Arguments of MEAN and its gradient.
 struct MeanArguments {
   int64_t samples, positions, width;
+  bool besideFirst;
 };
 
 /// Arguments of RELATIVE_BIAS and its gradient.
@@ -245,7 +246,11 @@ template <class T> struct KernelTable {
                   const T *bias, T *y);
   void (*biasGrad)(int threads, int64_t rows, int64_t n, const T *dy, A *dbias,
                    bool add);
-  /// `beta` is null: there is none.
+  void (*columnScale)(int threads, int64_t rows, int64_t n, const T *x,
+                      const T *scale, T *y);
+  void (*columnScaleGrad)(int threads, int64_t rows, int64_t n, const T *dy,
+                          const T *x, A *dscale, bool add);
+  /// `gamma` and `beta` are null: there is none.
   void (*layerNorm)(int threads, int64_t rows, int64_t n, const T *x,
                     const T *gamma, const T *beta, T *y, A *stats, double eps);
   /// sum = x (dropped, unless `dropout` is null) + residual, and its layer
@@ -254,8 +259,8 @@ template <class T> struct KernelTable {
                        const DropoutArguments *dropout, const T *x,
                        const T *residual, const T *gamma, const T *beta, T *sum,
                        T *y, A *stats, double eps);
-  /// `residual` is added to dx, unless it is null; dbeta is null: there is
-  /// none.
+  /// `residual` is added to dx, unless it is null; gamma and dgamma, or dbeta,
+  /// are null: there is none.
   void (*layerNormGrad)(int threads, int64_t rows, int64_t n, const T *dy,
                         const T *x, const A *stats, const T *gamma,
                         const T *residual, T *dx, A *dgamma, A *dbeta,
@@ -272,12 +277,16 @@ template <class T> struct KernelTable {
                         const T *dy, T *dgate, T *dup);
   void (*relu)(int threads, int64_t n, const T *x, T *y);
   void (*reluGrad)(int threads, int64_t n, const T *y, const T *dy, T *dx);
-  void (*gatedGelu)(int threads, int64_t n, const T *gate, const T *up, T *y);
+  void (*gatedGelu)(int threads, int64_t n, const T *gate, const T *up, T *y,
+                    bool approximate);
   void (*gatedGeluGrad)(int threads, int64_t n, const T *gate, const T *up,
-                        const T *dy, T *dgate, T *dup);
+                        const T *dy, T *dgate, T *dup, bool approximate);
   void (*softCap)(int threads, int64_t n, const T *x, T *y, double cap);
   void (*softCapGrad)(int threads, int64_t n, const T *y, const T *dy, T *dx,
                       double cap);
+  void (*clip)(int threads, int64_t n, const T *x, T *y, double limit);
+  void (*clipGrad)(int threads, int64_t n, const T *x, const T *dy, T *dx,
+                   double limit);
   /// pre = x + bias, y = gelu(pre); without bias y = gelu(x) and pre is null.
   void (*biasGelu)(int threads, int64_t rows, int64_t n, const T *x,
                    const T *bias, T *pre, T *y, bool approximate);

@@ -45,6 +45,37 @@ template <class T> void runLayerNorm(const Call &call) {
                call.real(K::eps));
 }
 
+template <class T> void runPlainNorm(const Call &call) {
+  using K = kernels::PlainNorm;
+  const auto n = call.ints<K>();
+  plainNorm<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::x),
+               call.buffer<T>(K::y), call.buffer<Accumulator<T>>(K::stats),
+               call.real(K::eps));
+}
+
+template <class T> void runPlainNormGrad(const Call &call) {
+  using K = kernels::PlainNormGrad;
+  const auto n = call.ints<K>();
+  plainNormGrad<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::dy),
+                   call.buffer<T>(K::x), call.buffer<Accumulator<T>>(K::stats),
+                   call.buffer<T>(K::dx));
+}
+
+template <class T> void runColumnScale(const Call &call) {
+  using K = kernels::ColumnScale;
+  const auto n = call.ints<K>();
+  columnScale<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::x),
+                 call.buffer<T>(K::scale), call.buffer<T>(K::y));
+}
+
+template <class T> void runColumnScaleGrad(const Call &call) {
+  using K = kernels::ColumnScaleGrad;
+  const auto n = call.ints<K>();
+  columnScaleGrad<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::dy),
+                     call.buffer<T>(K::x),
+                     call.buffer<Accumulator<T>>(K::dscale), call.add(n.acc));
+}
+
 template <class T> void runCenteredNorm(const Call &call) {
   using K = kernels::CenteredNorm;
   const auto n = call.ints<K>();
@@ -179,11 +210,27 @@ template <class T> void runSoftCapGrad(const Call &call) {
                  call.real(K::cap));
 }
 
+template <class T> void runClip(const Call &call) {
+  using K = kernels::Clip;
+  call.checkCap(call.real(K::limit));
+  clip<T>(call.queue(), call.ints<K>().n, call.buffer<T>(K::x),
+          call.buffer<T>(K::y), call.real(K::limit));
+}
+
+template <class T> void runClipGrad(const Call &call) {
+  using K = kernels::ClipGrad;
+  call.checkCap(call.real(K::limit));
+  clipGrad<T>(call.queue(), call.ints<K>().n, call.buffer<T>(K::x),
+              call.buffer<T>(K::dy), call.buffer<T>(K::dx),
+              call.real(K::limit));
+}
+
 template <class T> void runGatedGelu(const Call &call) {
   using K = kernels::GatedGelu;
   const auto n = call.ints<K>();
   gatedGelu<T>(call.queue(), n.n, call.buffer<T>(K::gate),
-               call.buffer<T>(K::up), call.buffer<T>(K::y));
+               call.buffer<T>(K::up), call.buffer<T>(K::y),
+               /*approximate=*/n.exact == 0);
 }
 
 template <class T> void runGatedGeluGrad(const Call &call) {
@@ -191,7 +238,8 @@ template <class T> void runGatedGeluGrad(const Call &call) {
   const auto n = call.ints<K>();
   gatedGeluGrad<T>(call.queue(), n.n, call.buffer<T>(K::gate),
                    call.buffer<T>(K::up), call.buffer<T>(K::dy),
-                   call.buffer<T>(K::dgate), call.buffer<T>(K::dup));
+                   call.buffer<T>(K::dgate), call.buffer<T>(K::dup),
+                   /*approximate=*/n.exact == 0);
 }
 
 namespace {
@@ -248,6 +296,9 @@ DropoutKey dropoutKeyOf(const Call &call, double p, int64_t opIndex) {
 
 template <class K> AttentionShape attentionShape(const grt_kernel_op &op) {
   const auto n = intsOf<K>(op);
+  if (n.window > 0 && n.causal == 0)
+    throw CallError("windows that reach to both sides are attention of the CPU "
+                    "backend alone");
   return {n.samples, n.Tq,          n.Tk,      n.heads,
           n.kvHeads, n.headDim,     n.qStride, n.kStride,
           n.vStride, n.causal != 0, n.window,  float(op.reals[K::scale])};
@@ -565,18 +616,41 @@ template <class T> void runDropPath(const Call &call) {
   dropPath<T>(call.queue(), a, call.buffer<T>(K::x), call.buffer<T>(K::y));
 }
 
+/// Calls `body(samples, positions, sample, skipped)` for samples whose means
+/// are taken together: all, or beside a first position one after the other.
+template <class Ints, class Body> void forEachMean(const Ints &n, Body body) {
+  if (n.besideFirst == 0)
+    return body(n.samples, n.T, 0, 0);
+  for (int64_t sample = 0; sample < n.samples; ++sample)
+    body(1, n.T - 1, sample, 1);
+}
+
 template <class T> void runMean(const Call &call) {
   using K = kernels::Mean;
   const auto n = call.ints<K>();
-  mean<T>(call.queue(), {n.samples, n.T, n.width}, call.buffer<T>(K::x),
-          call.buffer<T>(K::y));
+  forEachMean(n, [&](int64_t samples, int64_t positions, int64_t sample,
+                     int64_t skipped) {
+    const T *from = call.buffer<T>(K::x) + sample * n.T * n.width;
+    T *to = call.buffer<T>(K::y) + sample * 2 * n.width;
+    if (skipped)
+      scale<T>(call.queue(), n.width, from, to, 1);
+    mean<T>(call.queue(), {samples, positions, n.width},
+            from + skipped * n.width, to + skipped * n.width);
+  });
 }
 
 template <class T> void runMeanGrad(const Call &call) {
   using K = kernels::MeanGrad;
   const auto n = call.ints<K>();
-  meanGrad<T>(call.queue(), {n.samples, n.T, n.width}, call.buffer<T>(K::dy),
-              call.buffer<T>(K::dx));
+  forEachMean(n, [&](int64_t samples, int64_t positions, int64_t sample,
+                     int64_t skipped) {
+    const T *from = call.buffer<T>(K::dy) + sample * 2 * n.width;
+    T *to = call.buffer<T>(K::dx) + sample * n.T * n.width;
+    if (skipped)
+      scale<T>(call.queue(), n.width, from, to, 1);
+    meanGrad<T>(call.queue(), {samples, positions, n.width},
+                from + skipped * n.width, to + skipped * n.width);
+  });
 }
 
 template <class T> void runTranspose(const Call &call) {

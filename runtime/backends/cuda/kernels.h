@@ -65,10 +65,19 @@ template <class T>
 void softCapGrad(const Queue &queue, int64_t n, const T *y, const T *dy, T *dx,
                  double cap);
 template <class T>
-void gatedGelu(const Queue &queue, int64_t n, const T *gate, const T *up, T *y);
+void clip(const Queue &queue, int64_t n, const T *x, T *y, double limit);
+template <class T>
+void clipGrad(const Queue &queue, int64_t n, const T *x, const T *dy, T *dx,
+              double limit);
+template <class T>
+void columnScale(const Queue &queue, int64_t rows, int64_t n, const T *x,
+                 const T *scale, T *y);
+template <class T>
+void gatedGelu(const Queue &queue, int64_t n, const T *gate, const T *up, T *y,
+               bool approximate);
 template <class T>
 void gatedGeluGrad(const Queue &queue, int64_t n, const T *gate, const T *up,
-                   const T *dy, T *dgate, T *dup);
+                   const T *dy, T *dgate, T *dup, bool approximate);
 template <class T>
 void gatedSilu(const Queue &queue, int64_t n, const T *gate, const T *up, T *y);
 template <class T>
@@ -187,6 +196,16 @@ void copyRows(const Queue &queue, int64_t rows, int64_t rowBytes,
 template <class T>
 void biasGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
               Accumulator<T> *dbias, bool add);
+template <class T>
+void columnScaleGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
+                     const T *x, Accumulator<T> *dscale, bool add);
+/// A layer norm without weights.
+template <class T>
+void plainNorm(const Queue &queue, int64_t rows, int64_t n, const T *x, T *y,
+               Accumulator<T> *stats, double eps);
+template <class T>
+void plainNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
+                   const T *x, const Accumulator<T> *stats, T *dx);
 /// `beta` is null: there is none.
 template <class T>
 void layerNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,

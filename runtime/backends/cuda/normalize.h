@@ -86,8 +86,8 @@ template <class A, int N> __device__ A sumOf(A (&values)[N]) {
 /// Row r of y and stats from the row of `length` elements (0: a team past the
 /// end, which stays for the barriers), of which this thread holds packs in
 /// `held` and added up `share`. `inverseN` is 1 / n. Without `Shifted` there is
-/// no beta.
-template <class Plan, bool Shifted = true, class T>
+/// no beta, without `Scaled` no gamma either.
+template <class Plan, bool Shifted = true, bool Scaled = true, class T>
 __device__ void
 normalizeRow(const T *row, const Pack<T, Plan::N> (&held)[Plan::held],
              int64_t r, int n, int length, Accumulator<T> inverseN,
@@ -119,11 +119,14 @@ normalizeRow(const T *row, const Pack<T, Plan::N> (&held)[Plan::held],
   Plan::each(length, [&](int i, int k) {
     A out[N], scale[N], shift[N] = {};
     values(i, k, out);
-    widen(load<N>(gamma + i), scale);
+    if constexpr (Scaled)
+      widen(load<N>(gamma + i), scale);
     if (Shifted)
       widen(load<N>(beta + i), shift);
     for (int e = 0; e < N; ++e)
-      out[e] = multiplyAdd((out[e] - mean) * inverse, scale[e], shift[e]);
+      out[e] = Scaled
+                   ? multiplyAdd((out[e] - mean) * inverse, scale[e], shift[e])
+                   : (out[e] - mean) * inverse;
     store<N>(to + i, narrowAll<T, N>(out));
   });
 }

@@ -105,14 +105,14 @@ protected:
     for (int64_t s = 0; s < p.samples; ++s)
       for (int64_t h = 0; h < p.heads; ++h)
         for (int64_t i = 0; i < p.tq; ++i) {
-          int64_t limit =
-              p.causal
-                  ? std::max<int64_t>(0, std::min(p.tk, i + 1 + p.tk - p.tq))
-                  : p.tk;
+          // Without causal a window reaches to both sides.
+          const int64_t own = i + p.tk - p.tq;
+          int64_t limit = p.tk;
+          if (p.causal || p.window)
+            limit =
+                std::clamp<int64_t>(own + (p.causal ? 1 : p.window), 0, p.tk);
           int64_t first =
-              p.window ? std::clamp<int64_t>(i + p.tk - p.tq - p.window + 1, 0,
-                                             limit)
-                       : 0;
+              p.window ? std::clamp<int64_t>(own - p.window + 1, 0, limit) : 0;
           if (!p.starts.empty())
             first = std::max(first, int64_t(p.starts[size_t(s * p.tq + i)]));
           int64_t query = ((s * p.tq + i) * p.heads + h) * p.headDim;
@@ -341,11 +341,25 @@ TEST_P(Attention, windows_leave_out_what_lies_behind) {
     check({1, 300, 300, 1, 1, 33, true, dropout, 3, 1, 64}, ++seed);
     check({1, 70, 190, 2, 1, 12, true, dropout, 3, 1, 33}, ++seed);
     check({1, 190, 70, 1, 1, 12, true, dropout, 3, 1, 33}, ++seed);
-    check({1, 140, 140, 1, 1, 12, false, dropout, 3, 1, 40}, ++seed);
     check({1, 50, 50, 1, 1, 12, true, dropout, 3, 1, 1000}, ++seed);
     // Rows at whole packs: what takes tensor cores where there are any.
     check({1, 200, 200, 2, 1, 64, true, dropout, 3, 8, 70}, ++seed);
     check({1, 150, 260, 2, 2, 128, true, dropout, 3, 8, 33}, ++seed);
+  }
+}
+
+TEST_P(Attention, windows_reach_to_both_sides) {
+  if (backend().device)
+    GTEST_SKIP() << "the CPU backend alone has them";
+  uint64_t seed = 251;
+  for (double dropout : {0.0, 0.2}) {
+    check({1, 9, 9, 2, 1, 7, false, dropout, 3, 1, 1}, ++seed);
+    check({2, 37, 37, 6, 2, 16, false, dropout, 3, 1, 5}, ++seed);
+    check({1, 140, 140, 1, 1, 12, false, dropout, 3, 1, 40}, ++seed);
+    check({1, 300, 300, 1, 1, 33, false, dropout, 3, 1, 64}, ++seed);
+    check({1, 70, 190, 2, 1, 12, false, dropout, 3, 1, 33}, ++seed);
+    check({1, 190, 70, 1, 1, 12, false, dropout, 3, 1, 33}, ++seed);
+    check({1, 50, 50, 1, 1, 12, false, dropout, 3, 1, 1000}, ++seed);
   }
 }
 

@@ -231,6 +231,59 @@ TEST_P(Decoder, soft_cap_and_its_gradient) {
             std::string::npos);
 }
 
+TEST_P(Decoder, clip_and_its_gradient) {
+  Random random(12);
+  for (int64_t n : {1, 7, 96, 1021}) {
+    const double limit = 0.5;
+    Values x = random.values(n, 2), dy = random.values(n), y, dx;
+    // The limit itself is within it, and NaN stays.
+    x[0] = n % 2 ? limit : -limit;
+    for (int64_t i = 0; i < n; ++i) {
+      y.push_back(std::clamp(x[i], -limit, limit));
+      dx.push_back(std::abs(x[i]) <= limit ? dy[i] : 0);
+    }
+    auto xBuffer = input(x), dyBuffer = input(dy), yBuffer = output(n);
+    device.run(GRT_KERNEL_CLIP, {*xBuffer, *yBuffer}, {n}, {limit});
+    expectNear(yBuffer->read(), y, "y", 0, 0);
+    device.run(GRT_KERNEL_CLIP_GRAD, {*xBuffer, *dyBuffer, *dyBuffer}, {n},
+               {limit});
+    expectNear(dyBuffer->read(), dx, "dx", 0, 0);
+    device.run(GRT_KERNEL_CLIP, {*xBuffer, *xBuffer}, {n}, {limit});
+    expectSame(xBuffer->read(), yBuffer->read(), "y in place");
+  }
+  auto buffer = input({std::nan("")}), result = output(1);
+  device.run(GRT_KERNEL_CLIP, {*buffer, *result}, {1}, {1.0});
+  EXPECT_TRUE(std::isnan(result->read()[0]));
+  EXPECT_NE(device.refused(GRT_KERNEL_CLIP, {*buffer, *buffer}, {1}, {-1.0})
+                .find("expected a cap that is positive"),
+            std::string::npos);
+}
+
+TEST_P(Decoder, column_scale_and_its_gradient) {
+  Random random(13);
+  for (auto [rows, n] :
+       {std::pair<int64_t, int64_t>{1, 1}, {37, 7}, {70, 96}, {33, 1021}})
+    for (int64_t acc : {0, 1}) {
+      Values x = random.values(rows * n), scale = random.values(n, 2);
+      Values dy = random.values(rows * n), y, dscale(n, 0.0);
+      Values before = random.values(n);
+      if (acc)
+        dscale = before;
+      for (int64_t i = 0; i < rows * n; ++i) {
+        y.push_back(x[i] * scale[i % n]);
+        dscale[i % n] += dy[i] * x[i];
+      }
+      auto xBuffer = input(x), scaleBuffer = input(scale), dyBuffer = input(dy);
+      auto yBuffer = output(rows * n), sum = sums(before);
+      device.run(GRT_KERNEL_COLUMN_SCALE, {*xBuffer, *scaleBuffer, *yBuffer},
+                 {rows, n});
+      expectNear(yBuffer->read(), y, "y", 1e-6, 1e-14);
+      device.run(GRT_KERNEL_COLUMN_SCALE_GRAD, {*dyBuffer, *xBuffer, *sum},
+                 {rows, n, acc});
+      expectNear(sum->read(), dscale, "dscale", 8e-6, 1e-12);
+    }
+}
+
 TEST_P(Decoder, reference_of_rms_norm_agrees_with_differences) {
   Random random(4);
   int64_t n = 5;

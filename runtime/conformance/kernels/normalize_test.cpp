@@ -131,6 +131,28 @@ TEST_P(Normalize, layer_norm_without_a_shift) {
     }
 }
 
+TEST_P(Normalize, layer_norm_without_weights) {
+  Random random(22);
+  for (auto [rows, n] :
+       {std::pair<int64_t, int64_t>{3, 7}, {33, 96}, {3, 768}, {2, 5000}}) {
+    Values x = random.values(rows * n, 2, 0.5), stats;
+    const Values ones(n, 1.0);
+    Values dy = random.values(rows * n);
+    Values expected = layerNorm(rows, n, x, ones, Values(n, 0.0), &stats);
+    auto xBuffer = input(x), dyBuffer = input(dy);
+    auto y = output(rows * n), statsBuffer = sums(2 * rows);
+    device.run(GRT_KERNEL_PLAIN_NORM, {*xBuffer, *y, *statsBuffer}, {rows, n},
+               {eps});
+    expectNear(y->read(), expected, "y", 4e-6, 2e-13);
+    expectNear(statsBuffer->read(), stats, "stats", 2e-6, 1e-13);
+    auto given = sums(stats);
+    device.run(GRT_KERNEL_PLAIN_NORM_GRAD,
+               {*dyBuffer, *xBuffer, *given, *dyBuffer}, {rows, n});
+    expectNear(dyBuffer->read(), layerNormGrad(rows, n, dy, x, ones).dx, "dx",
+               8e-6, 1e-12);
+  }
+}
+
 TEST_P(Normalize, reference_gradient_agrees_with_differences) {
   Random random(2);
   int64_t rows = 2, n = 5;

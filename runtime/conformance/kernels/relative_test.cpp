@@ -154,6 +154,21 @@ TEST_P(Relative, gated_gelu_and_its_gradient) {
                {*gateBuffer, *upBuffer, *dyBuffer, *dyBuffer, *upBuffer}, {n});
     expectSame(dyBuffer->read(), left->read(), "dgate in place");
     expectSame(upBuffer->read(), right->read(), "dup in place");
+    // With erf in place of tanh.
+    for (int64_t i = 0; i < n; ++i) {
+      double part = 0.5 * (1 + std::erf(gate[i] / std::sqrt(2.0)));
+      double density = std::exp(-0.5 * gate[i] * gate[i]) / std::sqrt(2 * M_PI);
+      y[i] = gate[i] * part * up[i];
+      dgate[i] = dy[i] * up[i] * (part + gate[i] * density);
+      dup[i] = dy[i] * gate[i] * part;
+    }
+    auto exact = output(n), up2 = input(up), dy2 = input(dy);
+    device.run(GRT_KERNEL_GATED_GELU, {*gateBuffer, *up2, *exact}, {n, 1});
+    expectNear(exact->read(), y, "exact y", 4e-6);
+    device.run(GRT_KERNEL_GATED_GELU_GRAD,
+               {*gateBuffer, *up2, *dy2, *dy2, *up2}, {n, 1});
+    expectNear(dy2->read(), dgate, "exact dgate", 4e-6);
+    expectNear(up2->read(), dup, "exact dup", 4e-6);
     auto again = input(up);
     device.run(GRT_KERNEL_GATED_GELU, {*gateBuffer, *again, *again}, {n});
     expectSame(again->read(), result->read(), "y in place");

@@ -402,6 +402,33 @@ TEST_P(Windows, means_over_positions) {
   }
 }
 
+TEST_P(Windows, means_beside_the_first_position) {
+  Random random(550);
+  for (Integers shape : {Integers{1, 2, 1}, Integers{3, 5, 7},
+                         Integers{2, 50, 100}, Integers{5, 17, 768}}) {
+    int64_t samples = shape[0], count = shape[1], width = shape[2];
+    Values x = random.values(samples * count * width);
+    Values y(2 * samples * width, 0), dx;
+    Values dy = random.values(2 * samples * width);
+    for (int64_t i = 0; i < samples * count * width; ++i) {
+      const bool isFirst = i / width % count == 0;
+      const double factor = isFirst ? 1 : 1 / double(count - 1);
+      int64_t at =
+          (i / width / count * 2 + (isFirst ? 0 : 1)) * width + i % width;
+      y[at] += x[i] * factor;
+      dx.push_back(dy[at] * factor);
+    }
+    Integers ints = shape;
+    ints.push_back(1);
+    auto from = input(x), to = output(2 * samples * width);
+    device.run(GRT_KERNEL_MEAN, {*from, *to}, ints);
+    expectNear(to->read(), y, "y", 4e-6);
+    auto gradient = input(dy), back = output(samples * count * width);
+    device.run(GRT_KERNEL_MEAN_GRAD, {*gradient, *back}, ints);
+    expectNear(back->read(), dx, "dx");
+  }
+}
+
 TEST_P(Windows, transposes) {
   Random random(600);
   for (Integers shape :

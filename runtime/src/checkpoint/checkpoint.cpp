@@ -476,9 +476,14 @@ CheckpointReader::adapters(const Manifest &manifest,
 }
 
 void CheckpointReader::leaveOut(bool trained) {
-  std::erase_if(places, [&](const TensorPlace &place) {
+  leaveOut([&](const TensorPlace &place) {
     return (place.kind != Held::Frozen) == trained;
   });
+}
+
+void CheckpointReader::leaveOut(
+    const std::function<bool(const TensorPlace &)> &isLeftOut) {
+  std::erase_if(places, isLeftOut);
   for (HalfSums &each : sums)
     if (!each.empty())
       each.resize(2 * places.size());
@@ -494,6 +499,16 @@ void CheckpointReader::locate(std::vector<SafetensorsFile> opened, bool exact) {
 
   const bool generates = manifest.datumOf("cache_rows") != nullptr;
   std::set<std::string> used;
+  // Tables that say themselves what they hold.
+  auto isMadeAlone = [&](const TensorPlace &place) {
+    return manifest.parameters[size_t(place.parameter)].init ==
+           InitKind::Sinusoids;
+  };
+  if (!exact)
+    leaveOut([&](const TensorPlace &place) {
+      return isMadeAlone(place) &&
+             findSpelled(found, place.entry.name) == found.end();
+    });
   for (TensorPlace &place : places) {
     const Parameter &parameter = manifest.parameters[size_t(place.parameter)];
     auto it = exact ? found.find(place.entry.name)

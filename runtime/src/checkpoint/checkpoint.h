@@ -21,6 +21,8 @@
 #include "checkpoint/pieces.h"
 #include "checkpoint/state.h"
 
+#include <functional>
+
 namespace grt {
 
 class CheckpointWriter {
@@ -118,6 +120,7 @@ private:
                    const std::string &path, bool states);
   /// Leaves out parameters that are trained, or those that are not.
   void leaveOut(bool trained);
+  void leaveOut(const std::function<bool(const TensorPlace &)> &isLeftOut);
   /// Finds every place in the files and takes them over. Unless `exact`, types
   /// that lose nothing are converted, names may lack the model's prefix, and
   /// what other programs store besides the parameters is passed over. Of older

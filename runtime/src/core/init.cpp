@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
@@ -104,6 +105,18 @@ __attribute__((target("avx2"))) void sumsByFour(PhiloxKey key, uint64_t first,
 
 #endif
 
+/// Element `index` of a table of positions, see InitKind. Rounding to f32 hides
+/// how libraries differ in the last bits of sines.
+double sinusoid(const Parameter &parameter, int64_t index) {
+  const int64_t columns = parameter.shape[1], half = (columns + 1) / 2;
+  const int64_t row = index / columns, column = index % columns;
+  const bool isSine = column < half;
+  const double pair = double(isSine ? column : column - half);
+  const double angle =
+      double(row) / std::pow(10000.0, 2 * pair / double(columns));
+  return double(float(isSine ? std::sin(angle) : std::cos(angle)));
+}
+
 } // namespace
 
 std::vector<IrwinHallSums> irwinHallFunctions() {
@@ -132,6 +145,9 @@ void initialValues(const Parameter &parameter, uint64_t seed, int64_t first,
       irwinHallSums(key, uint64_t(first + done), sums);
       for (int64_t i = 0; i < n; ++i)
         values[i] = double(sums[i] - mean) * scale;
+    } else if (parameter.init == InitKind::Sinusoids) {
+      for (int64_t i = 0; i < n; ++i)
+        values[i] = sinusoid(parameter, first + done + i);
     } else {
       std::fill_n(values, n, parameter.constant);
     }

@@ -35,11 +35,16 @@ Parameter parseParameter(const Node &node) {
     parameter.constant = init.at("value").number();
   } else if (kind == "ones") {
     parameter.constant = 1;
+  } else if (kind == "sinusoids") {
+    parameter.init = InitKind::Sinusoids;
+    if (parameter.shape.size() != 2)
+      init.error("expected a matrix for kind 'sinusoids', found " +
+                 str(parameter.shape.size()) + " dimensions");
   } else if (kind == "cache") {
     parameter.isCache = true;
   } else if (kind != "zeros") {
-    init.error("expected kind 'normal', 'constant', 'zeros', 'ones' or "
-               "'cache', found '" +
+    init.error("expected kind 'normal', 'constant', 'zeros', 'ones', "
+               "'sinusoids' or 'cache', found '" +
                kind + "'");
   }
   parameter.decay = node.at("decay").boolean();

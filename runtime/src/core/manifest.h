@@ -37,7 +37,11 @@ struct Extent {
   uint64_t bytes = 0;
 };
 
-enum class InitKind { Normal, Constant };
+/// How values of a parameter start. Sinusoids: row r of a table of positions
+/// has the sines of r / 10000^(2 c / columns) for c = 0, 1, .. in its first
+/// half, which has the column more where their number is odd, and the cosines
+/// in the second, rounded to f32. Such a table is never trained.
+enum class InitKind { Normal, Constant, Sinusoids };
 
 /// A parameter of the model, as Hugging Face names it.
 /// Where a parameter stands in a tensor of files that holds several: of every

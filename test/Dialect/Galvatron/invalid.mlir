@@ -11,8 +11,18 @@ galvatron.parameter @p : tensor<1073741824x3x1073741824xf32> {init = "zeros"}
 
 // -----
 // parameter C2
-// expected-error @+1 {{expected 'init' to be 'normal', 'constant', 'zeros', 'ones' or 'cache', found 'uniform'}}
+// expected-error @+1 {{expected 'init' to be 'normal', 'constant', 'zeros', 'ones', 'sinusoids' or 'cache', found 'uniform'}}
 galvatron.parameter @p : tensor<4xf32> {init = "uniform"}
+
+// -----
+// parameter C2
+// expected-error @+1 {{expected 'frozen' beside the init 'sinusoids'}}
+galvatron.parameter @p : tensor<4x2xf32> {init = "sinusoids"}
+
+// -----
+// parameter C2
+// expected-error @+1 {{expected a matrix beside the init 'sinusoids', found 'tensor<4xf32>'}}
+galvatron.parameter @p : tensor<4xf32> {frozen, init = "sinusoids"}
 
 // -----
 // parameter C3

@@ -227,15 +227,6 @@ func.func @grouped_attention_in_a_negative_window(%q: tensor<?x8x6x4xf32>, %k: t
 
 // -----
 
-// grouped_attention, constraint 6
-func.func @grouped_attention_in_a_window_both_ways(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>, %v: tensor<?x8x2x4xf32>) {
-  // expected-error@below {{expected 'causal' beside a window}}
-  %o, %l = nn.grouped_attention %q, %k, %v {scale = 1.0 : f64, window = 3 : i64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>) -> (tensor<?x8x24xf32>, tensor<?x6x8xf32>)
-  return
-}
-
-// -----
-
 // grouped_attention_grad, constraint 1
 func.func @grouped_attention_grad_of_rank_3(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x8xf32>, %o: tensor<?x8x24xf32>, %l: tensor<?x6x8xf32>, %d: tensor<?x8x24xf32>) {
   // expected-error@below {{expected 'k' of rank 4, found 'tensor<?x8x8xf32>'}}
@@ -282,9 +273,9 @@ func.func @grouped_attention_grad_that_drops_all(%q: tensor<?x8x6x4xf32>, %k: te
 // -----
 
 // grouped_attention_grad, constraint 6
-func.func @grouped_attention_grad_in_a_window_both_ways(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>, %o: tensor<?x8x24xf32>, %l: tensor<?x6x8xf32>, %d: tensor<?x8x24xf32>) {
-  // expected-error@below {{expected 'causal' beside a window}}
-  %dq, %dk, %dv = nn.grouped_attention_grad %q, %k, %k, %o, %l, %d {scale = 1.0 : f64, window = 3 : i64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x24xf32>, tensor<?x6x8xf32>, tensor<?x8x24xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>)
+func.func @grouped_attention_grad_in_no_window(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>, %o: tensor<?x8x24xf32>, %l: tensor<?x6x8xf32>, %d: tensor<?x8x24xf32>) {
+  // expected-error@below {{expected 'window' to be 0 or positive, got -3}}
+  %dq, %dk, %dv = nn.grouped_attention_grad %q, %k, %k, %o, %l, %d {scale = 1.0 : f64, window = -3 : i64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x24xf32>, tensor<?x6x8xf32>, tensor<?x8x24xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>)
   return
 }
 
@@ -357,5 +348,140 @@ func.func @soft_cap_grad_of_another_type(%x: tensor<?x8x16xf32>, %d: tensor<?x8x
 func.func @no_cap_grad(%x: tensor<?x8x16xf32>) {
   // expected-error @below {{expected 'cap' to be positive, found -2.000000e+00}}
   %y = nn.soft_cap_grad %x, %x {cap = -2.0 : f64} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  return
+}
+
+// -----
+
+// clip, constraint 1
+func.func @clip_of_another_type(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
+  // expected-error @below {{'y'}}
+  %y = nn.clip %x {limit = 1.0 : f64} : (tensor<?x8x16xf32>) -> tensor<?x8x15xf32>
+  return
+}
+
+// -----
+
+// clip, constraint 2
+func.func @no_limit(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
+  // expected-error @below {{expected 'limit' to be positive, got 0.000000e+00}}
+  %y = nn.clip %x {limit = 0.0 : f64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  return
+}
+
+// -----
+
+// clip_grad, constraint 1
+func.func @clip_grad_of_another_type(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
+  // expected-error @below {{'dy'}}
+  %y = nn.clip_grad %x, %d {limit = 1.0 : f64} : (tensor<?x8x16xf32>, tensor<?x8x15xf32>) -> tensor<?x8x16xf32>
+  return
+}
+
+// -----
+
+// clip_grad, constraint 2
+func.func @no_limit_grad(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
+  // expected-error @below {{expected 'limit' to be positive, got -1.000000e+00}}
+  %y = nn.clip_grad %x, %x {limit = -1.0 : f64} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  return
+}
+
+// -----
+
+// column_scale, constraint 1
+func.func @column_scale_by_another_width(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
+  // expected-error @below {{'scale'}}
+  %y = nn.column_scale %x, %v : (tensor<?x8x16xf32>, tensor<15xf32>) -> tensor<?x8x16xf32>
+  return
+}
+
+// -----
+
+// column_scale, constraint 2
+func.func @column_scale_of_another_type(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
+  // expected-error @below {{'y'}}
+  %y = nn.column_scale %d, %v : (tensor<?x8x15xf32>, tensor<15xf32>) -> tensor<?x8x16xf32>
+  return
+}
+
+// -----
+
+// column_scale_grad, constraint 1
+func.func @column_scale_grad_of_another_type(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
+  // expected-error @below {{'x'}}
+  %y = nn.column_scale_grad %x, %d : (tensor<?x8x16xf32>, tensor<?x8x15xf32>) -> tensor<16xf32>
+  return
+}
+
+// -----
+
+// column_scale_grad, constraint 2
+func.func @column_scale_grad_of_another_width(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
+  // expected-error @below {{'dscale'}}
+  %y = nn.column_scale_grad %x, %x : (tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> tensor<15xf32>
+  return
+}
+
+// -----
+
+// standardize, constraint 1
+func.func @standardize_of_another_type(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
+  // expected-error @below {{'y'}}
+  %y, %t = nn.standardize %x {eps = 1.0 : f64} : (tensor<?x8x16xf32>) -> (tensor<?x8x15xf32>, tensor<?x8x2xf32>)
+  return
+}
+
+// -----
+
+// standardize, constraint 2
+func.func @standardize_with_one_number(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
+  // expected-error @below {{'stats'}}
+  %y, %t = nn.standardize %x {eps = 1.0 : f64} : (tensor<?x8x16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x1xf32>)
+  return
+}
+
+// -----
+
+// standardize, constraint 3
+func.func @standardize_without_eps(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
+  // expected-error @below {{expected 'eps' to be positive}}
+  %y, %t = nn.standardize %x {eps = 0.0 : f64} : (tensor<?x8x16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x2xf32>)
+  return
+}
+
+// -----
+
+// standardize_grad, constraint 1
+func.func @standardize_grad_of_another_type(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
+  // expected-error @below {{'dy'}}
+  %y = nn.standardize_grad %d, %x, %s : (tensor<?x8x15xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>) -> tensor<?x8x16xf32>
+  return
+}
+
+// -----
+
+// standardize_grad, constraint 2
+func.func @standardize_grad_of_other_numbers(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
+  // expected-error @below {{'stats' of element type}}
+  %y = nn.standardize_grad %x, %x, %w : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf64>) -> tensor<?x8x16xf32>
+  return
+}
+
+// -----
+
+// mean, constraint 1
+func.func @mean_beside_nothing(%x: tensor<?x1x16xf32>) {
+  // expected-error @below {{expected at least two positions, got 1}}
+  %y = nn.mean %x {beside_first} : (tensor<?x1x16xf32>) -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+// mean, constraint 2
+func.func @mean_beside_first_of_one_width(%x: tensor<?x8x16xf32>) {
+  // expected-error @below {{'y'}}
+  %y = nn.mean %x {beside_first} : (tensor<?x8x16xf32>) -> tensor<?x16xf32>
   return
 }

@@ -49,6 +49,31 @@ func.func @caps(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>) -> tensor<?x8x
   return %dx : tensor<?x8x24xf32>
 }
 
+// CHECK-LABEL: func.func @limits
+func.func @limits(%x: tensor<?x8x16xf32>, %s: tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<16xf32>) {
+  // CHECK: nn.clip %{{.*}} {limit = 8.000000e+00 : f64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  %y = nn.clip %x {limit = 8.0 : f64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  // CHECK: nn.clip_grad %{{.*}}, %{{.*}} {limit = 8.000000e+00 : f64}
+  %dx = nn.clip_grad %x, %y {limit = 8.0 : f64} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  // CHECK: nn.column_scale %{{.*}}, %{{.*}} : (tensor<?x8x16xf32>, tensor<16xf32>) -> tensor<?x8x16xf32>
+  %z = nn.column_scale %dx, %s : (tensor<?x8x16xf32>, tensor<16xf32>) -> tensor<?x8x16xf32>
+  // CHECK: nn.column_scale_grad %{{.*}}, %{{.*}} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> tensor<16xf32>
+  %ds = nn.column_scale_grad %z, %x : (tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> tensor<16xf32>
+  // CHECK: nn.standardize %{{.*}} {eps = 1.000000e-05 : f64} : (tensor<?x8x16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x2xf32>)
+  %n, %t = nn.standardize %z {eps = 1.0e-5 : f64} : (tensor<?x8x16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x2xf32>)
+  // CHECK: nn.standardize_grad %{{.*}}, %{{.*}}, %{{.*}} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>) -> tensor<?x8x16xf32>
+  %dn = nn.standardize_grad %n, %z, %t : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x2xf32>) -> tensor<?x8x16xf32>
+  // CHECK: nn.gated_gelu %{{.*}}, %{{.*}} {exact}
+  %g = nn.gated_gelu %dn, %x {exact} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
+  // CHECK: nn.gated_gelu_grad {{.*}} {exact}
+  %dg, %du = nn.gated_gelu_grad %dn, %x, %g {exact} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x16xf32>)
+  // CHECK: nn.mean %{{.*}} {beside_first} : (tensor<?x8x16xf32>) -> tensor<?x32xf32>
+  %m = nn.mean %dg {beside_first} : (tensor<?x8x16xf32>) -> tensor<?x32xf32>
+  // CHECK: nn.mean_grad %{{.*}} {beside_first} : (tensor<?x32xf32>) -> tensor<?x8x16xf32>
+  %dm = nn.mean_grad %m {beside_first} : (tensor<?x32xf32>) -> tensor<?x8x16xf32>
+  return %dm, %ds : tensor<?x8x16xf32>, tensor<16xf32>
+}
+
 // CHECK-LABEL: func.func @layer_norm_without_beta
 func.func @layer_norm_without_beta(%x: tensor<?x8x16xf32>, %g: tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<16xf32>) {
   // CHECK: nn.layer_norm %{{[a-z0-9]*}}, %{{[a-z0-9]*}} {eps = 1.000000e-05 : f64} : (tensor<?x8x16xf32>, tensor<16xf32>) -> (tensor<?x8x16xf32>, tensor<?x8x2xf32>)

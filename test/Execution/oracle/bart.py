@@ -1,6 +1,6 @@
 # Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""BART and mBART for generate.py, written out in float64.
+"""BART, mBART and PEGASUS for generate.py, written out in float64.
 
     test/Execution/oracle/bart.py      # compares with transformers
 
@@ -14,12 +14,23 @@ import sys
 import torch
 from encoder_decoders import batch  # noqa: F401 (the same as T5's)
 
-# Rows of a table of positions in front of that of the first.
-ROWS_BEFORE = 2
+def learns_positions(config):
+    return config["model_type"] != "pegasus"
+
+
+def rows_before(config):
+    """Rows of a table of positions in front of that of the first."""
+    return 2 if learns_positions(config) else 0
 
 
 def norms_before(config):
-    return config["model_type"] == "mbart"
+    return config["model_type"] != "bart"
+
+
+def frozen(config):
+    """Names of parameters that are not trained."""
+    return () if learns_positions(config) else (
+        "model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 
 
 def parameter_shapes(config):
@@ -36,8 +47,9 @@ def parameter_shapes(config):
     for stack in ("encoder", "decoder"):
         name = f"model.{stack}."
         shapes[name + "embed_positions.weight"] = (
-            config["max_position_embeddings"] + ROWS_BEFORE, width)
-        norm(name + "layernorm_embedding")
+            config["max_position_embeddings"] + rows_before(config), width)
+        if learns_positions(config):
+            norm(name + "layernorm_embedding")
         for i in range(config[stack + "_layers"]):
             block = f"{name}layers.{i}."
             for part in ["self_attn"] + ["encoder_attn"] * (stack == "decoder"):
@@ -99,9 +111,9 @@ def loss_of(config, p, data):
                                           padding_idx=config["pad_token_id"])
         if config["scale_embedding"]:
             x = x * math.sqrt(width)
-        table = p[name + "embed_positions.weight"]
-        x = x + table[ROWS_BEFORE:ROWS_BEFORE + x.shape[1]]
-        return norm(x, name + "layernorm_embedding")
+        first = rows_before(config)
+        x = x + p[name + "embed_positions.weight"][first:first + x.shape[1]]
+        return norm(x, name + "layernorm_embedding") if learns_positions(config) else x
 
     padding = (data["mask"] == 0)[:, None, None, :]
     memory = embed(data["tokens"], "model.encoder.")
@@ -152,7 +164,19 @@ CASES = {
                         activation_function="gelu_new", pad_token_id=4),
     "mbart": config("mbart", scale_embedding=True, activation_function="relu",
                     encoder_ffn_dim=28),
+    "pegasus": config("pegasus", encoder_layers=1, decoder_layers=2, scale_embedding=True,
+                      activation_function="relu", decoder_ffn_dim=28, pad_token_id=0,
+                      decoder_start_token_id=0),
 }
+
+
+def sinusoids(rows, columns):
+    """PEGASUS's positions: sines in the first half of a row, cosines in the second."""
+    half = (columns + 1) // 2
+    angles = [[row / 10000 ** (2 * (c if c < half else c - half) / columns)
+               for c in range(columns)] for row in range(rows)]
+    angles = torch.tensor(angles, dtype=torch.float64)
+    return torch.cat((angles[:, :half].sin(), angles[:, half:].cos()), dim=1).float()
 
 
 def compare(name, fields):
@@ -162,12 +186,15 @@ def compare(name, fields):
     from library import largest_difference
 
     settings = {key: value for key, value in fields.items() if key != "model_type"}
-    kind = {"bart": "Bart", "mbart": "MBart"}[fields["model_type"]]
+    kind = {"bart": "Bart", "mbart": "MBart", "pegasus": "Pegasus"}[fields["model_type"]]
     model = getattr(transformers, kind + "ForConditionalGeneration")(
         getattr(transformers, kind + "Config")(**settings)).double()
-    weights = {key: torch.tensor(initial(key, shape), requires_grad=True)
+    weights = {key: torch.tensor(initial(key, shape), requires_grad=key not in frozen(fields))
                for key, shape in parameter_shapes(fields).items()}
     theirs = dict(model.named_parameters())
+    for key in frozen(fields):
+        assert not theirs[key].requires_grad
+        assert theirs[key].equal(sinusoids(*theirs[key].shape).double())
     data = make(fields, 16, 4, 2)
 
     def answer():

@@ -74,6 +74,7 @@ FAMILIES = {
                    "behind_inner": "post_mlp_layernorm"},
     "llama": {}, "mistral": {}, "qwen2": {}, "qwen3": {"query_norm": "head"},
     "granite": {}, "smollm3": {},
+    "olmo": {"norm": "plain", "eps": None, "padding": 1},
     "olmo2": OLMO, "olmo3": OLMO, "gemma": GEMMA,
     "opt": {"norm": "layer", "eps": None, "attention_norm": "self_attn_layer_norm",
             "inner_norm": "final_layer_norm", "output": "self_attn.out_proj",
@@ -257,7 +258,8 @@ def parameter_shapes(config):
             config["max_position_embeddings"] + ROWS_BEFORE, width)
 
     def norm(name):
-        shapes[name + ".weight"] = (width,)
+        if style["norm"] != "plain":
+            shapes[name + ".weight"] = (width,)
         if style["norm"] == "layer":
             shapes[name + ".bias"] = (width,)
 
@@ -384,7 +386,7 @@ def loss_of(config, p, tokens, labels):
         if style["norm"] == "rms":
             return rms(x, name)
         return torch.nn.functional.layer_norm(
-            x, (width,), p[name + ".weight"], p.get(name + ".bias"), eps)
+            x, (width,), p.get(name + ".weight"), p.get(name + ".bias"), eps)
 
     def linear(x, name):
         y = x @ p[name + ".weight"].T
@@ -431,9 +433,11 @@ def loss_of(config, p, tokens, labels):
     if config["model_type"] == "mpt":
         scale = config["attn_config"].get("softmax_scale") or scale
     cap = config.get("attn_logit_softcapping")
+    limit = config.get("attn_config", config).get("clip_qkv") or math.inf
 
     def attend(x, layer, window, turns):
-        q, k, v = (linear(x, layer + name) for name in head_names(config))
+        q, k, v = (linear(x, layer + name).clamp(-limit, limit)
+                   for name in head_names(config))
         if style["query_norm"] == "whole":
             q = rms(q, layer + "self_attn.q_norm")
             k = rms(k, layer + "self_attn.k_norm")
@@ -669,7 +673,10 @@ CASES = {
             "rope_type": "default", "rope_theta": 80.0}),
     "bloom-six-heads": config("bloom", n_head=6),
     "mpt-three-heads": config("mpt", n_heads=3, attn_config={
-        "alibi": True, "softmax_scale": 0.4}),
+        "alibi": True, "softmax_scale": 0.4, "clip_qkv": 0.6}),
+    "olmo-clipped": config("olmo", hidden_size=24, clip_qkv=0.5),
+    "olmo-biases": config("olmo", hidden_size=24, num_key_value_heads=4,
+                          attention_bias=True, tie_word_embeddings=True),
     "starcoder2-no-biases": config("starcoder2", hidden_act="gelu", use_bias=False),
 }
 # Heads of these have the width divided by their number.
@@ -684,7 +691,7 @@ def compare(name, fields):
     from generate import batch, initial
 
     kinds = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2",
-             "qwen3": "Qwen3", "granite": "Granite", "olmo2": "Olmo2", "phi": "Phi",
+             "qwen3": "Qwen3", "granite": "Granite", "olmo": "Olmo", "olmo2": "Olmo2", "phi": "Phi",
              "smollm3": "SmolLM3", "stablelm": "StableLm",
              "starcoder2": "Starcoder2", "gemma": "Gemma",
              "gemma3_text": "Gemma3Text", "olmo3": "Olmo3", "phi3": "Phi3",

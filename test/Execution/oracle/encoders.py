@@ -1,6 +1,6 @@
 # Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""BERT, RoBERTa, ELECTRA, DistilBERT, ViT and DeiT for generate.py, written out in float64.
+"""BERT, RoBERTa, ELECTRA, DistilBERT, ViT, DeiT and DINOv2 for generate.py, in float64.
 
     test/Execution/oracle/encoders.py      # compares with transformers
 
@@ -33,8 +33,9 @@ NAMES = {"bert": ("bert", "cls.predictions.transform.dense",
                      "generator_predictions.LayerNorm", "generator_lm_head.bias"),
          "distilbert": ("distilbert", "vocab_transform", "vocab_layer_norm",
                         "vocab_projector.bias"),
-         "vit": ("vit", "", "", ""), "deit": ("deit", "", "", "")}
-IMAGES = ("vit", "deit")
+         "vit": ("vit", "", "", ""), "deit": ("deit", "", "", ""),
+         "dinov2": ("dinov2", "", "", "")}
+IMAGES = ("vit", "deit", "dinov2")
 
 # Names of a block: query, key, value, what follows them, its norm, the two
 # products of the feed-forward and their norm.
@@ -46,6 +47,7 @@ VIT_BLOCK = ("attention.attention.query", "attention.attention.key",
              "layernorm_before", "intermediate.dense", "output.dense",
              "layernorm_after")
 BLOCKS = {"vit": VIT_BLOCK, "deit": VIT_BLOCK,
+          "dinov2": (*VIT_BLOCK[:4], "norm1", "mlp.fc1", "mlp.fc2", "norm2"),
           "distilbert": ("attention.q_lin", "attention.k_lin", "attention.v_lin",
                          "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2",
                          "output_layer_norm")}
@@ -53,6 +55,11 @@ BLOCKS = {"vit": VIT_BLOCK, "deit": VIT_BLOCK,
 
 def unified(config):
     """The fields under BERT's names."""
+    if config["model_type"] == "dinov2":
+        inner = config["mlp_ratio"] * config["hidden_size"]
+        if config["use_swiglu_ffn"]:
+            inner = (inner * 2 // 3 + 7) // 8 * 8
+        return config | {"intermediate_size": inner}
     if config["model_type"] != "distilbert":
         return config
     names = {"dim": "hidden_size", "n_layers": "num_hidden_layers",
@@ -68,6 +75,11 @@ def layers(config):
         return [f"distilbert.transformer.layer.{i}." for i in range(config["num_hidden_layers"])]
     return [f"{config['model_type']}.encoder.layer.{i}."
             for i in range(config["num_hidden_layers"])]
+
+
+def frozen(config):
+    """Names of parameters that are not trained."""
+    return ("dinov2.embeddings.mask_token",) if config.get("use_mask_token") else ()
 
 
 def tokens(config):
@@ -121,6 +133,8 @@ def parameter_shapes(config):
         down, across = patches(config)
         for token in tokens(config):
             shapes[token] = (1, 1, width)
+        for token in frozen(config):
+            shapes[token] = (1, width)
         shapes[stem + ".embeddings.position_embeddings"] = (
             1, down * across + len(tokens(config)), width)
         projection = stem + ".embeddings.patch_embeddings.projection"
@@ -131,8 +145,16 @@ def parameter_shapes(config):
         for name in block[:3]:
             dense(layer + name, width, width, config.get("qkv_bias", True))
         dense(layer + block[3], width, width)
-        dense(layer + block[5], inner, width)
-        dense(layer + block[6], width, inner)
+        if config.get("use_swiglu_ffn"):
+            dense(layer + "mlp.gate_proj", inner, width)
+            dense(layer + "mlp.up_proj", inner, width)
+            dense(layer + "mlp.weights_out", width, inner)
+        else:
+            dense(layer + block[5], inner, width)
+            dense(layer + block[6], width, inner)
+        if config["model_type"] == "dinov2":
+            shapes[layer + "layer_scale1.lambda1"] = (width,)
+            shapes[layer + "layer_scale2.lambda1"] = (width,)
         norm(layer + block[4])
         norm(layer + block[7])
     if bert:
@@ -141,7 +163,8 @@ def parameter_shapes(config):
         shapes[head_bias] = words[:1]
     else:
         norm(stem + ".layernorm")
-        dense("classifier", config["num_labels"], width)
+        dense("classifier", config["num_labels"],
+              2 * width if config["model_type"] == "dinov2" else width)
     return shapes
 
 
@@ -209,7 +232,14 @@ def loss_of(config, p, data):
         o = torch.softmax(scores, dim=3) @ v
         return dense(o.transpose(1, 2).reshape(x.shape), layer + block[3])
 
+    def scaled(x, layer, half):
+        return x * p[f"{layer}layer_scale{half}.lambda1"] if stem == "dinov2" else x
+
     def feed_forward(x, layer):
+        if config.get("use_swiglu_ffn"):
+            gate = dense(x, layer + "mlp.gate_proj")
+            hidden = gate * torch.sigmoid(gate) * dense(x, layer + "mlp.up_proj")
+            return dense(hidden, layer + "mlp.weights_out")
         return dense(gelu(config, dense(x, layer + block[5])), layer + block[6])
 
     if bert:
@@ -243,15 +273,19 @@ def loss_of(config, p, data):
             x = norm(x + attention(x, layer), layer + block[4])
             x = norm(x + feed_forward(x, layer), layer + block[7])
         else:
-            x = x + attention(norm(x, layer + block[4]), layer)
-            x = x + feed_forward(norm(x, layer + block[7]), layer)
+            x = x + scaled(attention(norm(x, layer + block[4]), layer), layer, 1)
+            x = x + scaled(feed_forward(norm(x, layer + block[7]), layer), layer, 2)
     if bert:
         # These heads have this one whatever the blocks have.
         kind = {"hidden_act": "gelu"} if stem in ("electra", "roberta") else config
         x = norm(gelu(kind, dense(x, head_dense)), head_norm)
         logits = x @ words.T + p[head_bias]
     else:
-        logits = dense(norm(x, stem + ".layernorm")[:, 0], "classifier")
+        x = norm(x, stem + ".layernorm")
+        read = x[:, 0]
+        if stem == "dinov2":
+            read = torch.cat((read, x[:, 1:].mean(dim=1)), dim=1)
+        logits = dense(read, "classifier")
     labels = data["labels" if bert else "classes"]
     return torch.nn.functional.cross_entropy(
         logits.reshape(labels.numel(), -1), labels.reshape(-1), ignore_index=-1)
@@ -264,6 +298,14 @@ def config(model_type, **changes):
         "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
         "initializer_range": 0.02, "layer_norm_eps": 1e-12,
     }
+    return fields | changes
+
+
+def dinov2(**changes):
+    fields = config("dinov2", image_size=12, patch_size=4, num_channels=3, num_labels=7,
+                    qkv_bias=True, mlp_ratio=3, use_swiglu_ffn=False,
+                    use_mask_token=True, layerscale_value=1.0, layer_norm_eps=1e-6)
+    del fields["intermediate_size"]
     return fields | changes
 
 
@@ -290,6 +332,10 @@ CASES = {
                   qkv_bias=True),
     "deit": config("deit", image_size=[12, 8], patch_size=4, num_channels=3,
                    num_labels=7, qkv_bias=True),
+    "dinov2": dinov2(),
+    "dinov2-gated": dinov2(use_swiglu_ffn=True, mlp_ratio=2, num_labels=5,
+                           use_mask_token=False, qkv_bias=False, layer_norm_eps=1e-3,
+                           image_size=14),
     "vit-oblong": config("vit", image_size=[9, 14], patch_size=[4, 3],
                          num_channels=1, num_labels=5, qkv_bias=False,
                          hidden_act="gelu_new", layer_norm_eps=1e-3),
@@ -303,8 +349,10 @@ def module_name(name):
                            ("attention.attention.value", "attention.v_proj"),
                            ("attention.output.dense", "attention.o_proj"),
                            ("intermediate.dense", "mlp.fc1"), ("output.dense", "mlp.fc2"),
+                           ("mlp.weights_out", "mlp.down_proj"),
                            (".encoder.layer.", ".layers.")):
-        name = name.replace(stored, inside)
+        if not (name.startswith("dinov2.") and inside == ".layers."):
+            name = name.replace(stored, inside)
     return name
 
 
@@ -319,12 +367,14 @@ def compare(name, fields):
              "electra": ("Electra", "ElectraForMaskedLM"),
              "distilbert": ("DistilBert", "DistilBertForMaskedLM"),
              "vit": ("ViT", "ViTForImageClassification"),
-             "deit": ("DeiT", "DeiTForImageClassification")}
+             "deit": ("DeiT", "DeiTForImageClassification"),
+             "dinov2": ("Dinov2", "Dinov2ForImageClassification")}
     kind, model_class = kinds[fields["model_type"]]
     settings = {key: value for key, value in fields.items() if key != "model_type"}
     model = getattr(transformers, model_class)(
         getattr(transformers, kind + "Config")(**settings)).double()
-    weights = {key: torch.tensor(initial(key, shape), requires_grad=True)
+    weights = {key: torch.tensor(initial(key, shape),
+                                 requires_grad=key not in frozen(fields))
                for key, shape in parameter_shapes(fields).items()}
     theirs = dict(model.named_parameters())
     if fields["model_type"] in IMAGES and not set(theirs) == set(weights):

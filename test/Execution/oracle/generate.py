@@ -9,7 +9,7 @@
 GPT-2 is written out below in float64, in the layout of Hugging Face's
 checkpoints (`Conv1D` weights are [in, out]; query, key and value are one
 projection), other decoders in decoders.py, encoders in encoders.py, what has both in
-encoder_decoders.py and bart.py, Swin in windows.py, so that nothing but PyTorch is needed. Weights
+encoder_decoders.py and bart.py, ModernBERT in modernbert.py, Swin in windows.py, so that nothing but PyTorch is needed. Weights
 and data come from an integer hash that any language reproduces exactly; no weight file
 is needed.
 unittests/Execution/OracleTest.cpp compiles the same models, runs them and
@@ -33,6 +33,7 @@ import bart
 import decoders
 import encoder_decoders
 import encoders
+import modernbert
 import numpy as np
 import torch
 import windows
@@ -86,7 +87,9 @@ def written_elsewhere(config):
             "mt5": encoder_decoders, "umt5": encoder_decoders,
             "electra": encoders, "distilbert": encoders,
             "roberta": encoders, "vit": encoders, "deit": encoders,
-            "bart": bart, "mbart": bart}.get(config["model_type"])
+            "dinov2": encoders,
+            "bart": bart, "mbart": bart, "pegasus": bart,
+            "modernbert": modernbert}.get(config["model_type"])
 
 
 def batch(config, seq_len, samples, step):
@@ -209,12 +212,14 @@ def digest(config, name, tensor):
 
 
 def train(config, seq_len, samples, run):
+    frozen = getattr(written_elsewhere(config), "frozen", lambda config: ())(config)
     p = {
-        name: torch.tensor(initial(name, shape), requires_grad=True)
+        name: torch.tensor(initial(name, shape), requires_grad=name not in frozen)
         for name, shape in parameter_shapes(config).items()
     }
-    decayed = [t for t in p.values() if t.dim() > 1]
-    plain = [t for t in p.values() if t.dim() == 1]
+    trained = [t for t in p.values() if t.requires_grad]
+    decayed = [t for t in trained if t.dim() > 1]
+    plain = [t for t in trained if t.dim() == 1]
     groups = [
         {"params": decayed, "weight_decay": run["weight-decay"]},
         {"params": plain, "weight_decay": 0.0},
@@ -233,9 +238,10 @@ def train(config, seq_len, samples, run):
                         else loss_of(config, p, *data, run))
         (loss + z_loss).backward()
         if gradients is None:
-            gradients = {name: t.grad.clone().numpy() for name, t in p.items()}
+            gradients = {name: t.grad.clone().numpy() for name, t in p.items()
+                         if t.requires_grad}
         limit = run["clip-norm"] or math.inf
-        norms.append(float(torch.nn.utils.clip_grad_norm_(list(p.values()), limit)))
+        norms.append(float(torch.nn.utils.clip_grad_norm_(trained, limit)))
         losses.append(float(loss))
         z_losses.append(float(z_loss))
         for group in optimizer.param_groups:
@@ -295,6 +301,7 @@ CASES = {
     **{name: (model, [ADAMW]) for name, model in encoders.CASES.items()},
     **{name: (model, [ADAMW]) for name, model in encoder_decoders.CASES.items()},
     **{name: (model, [ADAMW]) for name, model in bart.CASES.items()},
+    **{name: (model, [ADAMW]) for name, model in modernbert.CASES.items()},
     **{name: (model, [ADAMW]) for name, model in windows.CASES.items()},
 }
 
@@ -313,7 +320,8 @@ def main():
             # Images make the length of their sequences.
             "seq-len": 0 if model["model_type"] in ("swin", *encoders.IMAGES) else seq_len,
             **({"decoder-seq-len": encoder_decoders.DECODER_LENGTH}
-               if model["model_type"] in ("t5", "mt5", "umt5", "bart", "mbart") else {}),
+               if model["model_type"] in (
+                   "t5", "mt5", "umt5", "bart", "mbart", "pegasus") else {}),
             "batch": samples,
             "runs": [run for run, _ in results],
             "gradients": {

@@ -25,8 +25,9 @@ def largest_difference(name, theirs, weights, our_loss, logits_and_labels, floor
         logits.reshape(labels.numel(), -1), labels.reshape(-1), ignore_index=-1)
     loss.backward()
     worst = abs(ours.item() / loss.item() - 1)
-    total = math.sqrt(sum(float((p.grad**2).sum()) for p in theirs.values()))
-    for key, value in weights.items():
+    trained = {key: value for key, value in weights.items() if value.requires_grad}
+    total = math.sqrt(sum(float((theirs[key].grad**2).sum()) for key in trained))
+    for key, value in trained.items():
         norm = max(theirs[key].grad.norm().item(), floor * total)
         worst = max(worst, (value.grad - theirs[key].grad).norm().item() / norm)
     print(f"{name}: loss {loss.item():.6f}, largest difference {worst:.1e}")

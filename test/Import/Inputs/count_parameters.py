@@ -91,6 +91,8 @@ MODELS = [
     model("glm", 1472141312, 59264, 2048, 6144, 28, 16, 4, tie_word_embeddings=True,
           pad_token_id=0),
     model("glm4", 32566081536, 151552, 6144, 23040, 61, 48, 2, attention_bias=False),
+    model("olmo", 1176764416, 50304, 2048, 8192, 16, 16, 16, tie_word_embeddings=True),
+    encoder("modernbert", 395881664, 1024, 2624, 28, 16),
     model("olmo3", 32233522176, 100278, 5120, 27648, 64, 40, 8),
     model("olmo2", 7298617344, 100352, 4096, 11008, 32, 32, 32),
     model("olmo2", 32234279936, 100352, 5120, 27648, 64, 40, 8),
@@ -125,6 +127,13 @@ MODELS = [
     encoder("vit", 304326632, 1024, 4096, 24, 16, num_labels=1000),
     encoder("vit", 632045800, 1280, 5120, 32, 16, num_labels=1000,
             patch_size=[14, 14]),
+    {"parameters": 22825576, "config": {
+        "model_type": "dinov2", "hidden_size": 384, "num_attention_heads": 6,
+        "num_labels": 1000, "image_size": 518}},
+    {"parameters": 1139553768, "config": {
+        "model_type": "dinov2", "hidden_size": 1536, "num_hidden_layers": 40,
+        "num_attention_heads": 24, "num_labels": 1000, "image_size": 518,
+        "use_swiglu_ffn": True}},
     encoder("deit", 5717800, 192, 768, 12, 3, num_labels=1000),
     encoder("deit", 86569192, 768, 3072, 12, 12, num_labels=1000),
     {"parameters": 139420416, "config": {
@@ -135,6 +144,9 @@ MODELS = [
         "model_type": "bart", "vocab_size": 50264, "decoder_layers": 6}},
     {"parameters": 610879488, "config": {
         "model_type": "mbart", "vocab_size": 250054, "scale_embedding": True}},
+    {"parameters": 569748480, "config": {
+        "model_type": "pegasus", "vocab_size": 96103, "encoder_layers": 16,
+        "decoder_layers": 16, "max_position_embeddings": 512}},
     t5(60506624, 512, 2048, 6, 8),
     t5(222903552, 768, 3072, 12, 12),
     t5(737668096, 1024, 4096, 24, 16),
@@ -179,6 +191,10 @@ MODELS = [
     {"parameters": 85801730, "config": {"model_type": "deit"}},
     {"parameters": 406291456, "config": {"model_type": "bart"}},
     {"parameters": 406295552, "config": {"model_type": "mbart"}},
+    {"parameters": 406287360, "config": {"model_type": "pegasus"}},
+    {"parameters": 6888095744, "config": {"model_type": "olmo"}},
+    {"parameters": 85728770, "config": {"model_type": "dinov2"}},
+    {"parameters": 149655232, "config": {"model_type": "modernbert"}},
     {"parameters": 6738415616, "config": {"model_type": "llama"}},
     {"parameters": 7241732096, "config": {"model_type": "mistral"}},
     {"parameters": 60506624, "config": {"model_type": "t5"}},
@@ -199,7 +215,7 @@ def imported(config):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(config, file)
         file.flush()
-        length = [] if config["model_type"] in ("swin", "vit", "deit") else ["--seq-len=16"]
+        length = [] if config["model_type"] in ("swin", "vit", "deit", "dinov2") else ["--seq-len=16"]
         text = subprocess.run(["galvatron-import", file.name, *length],
                               check=True, capture_output=True, text=True).stdout
     shapes = {}

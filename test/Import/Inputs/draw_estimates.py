@@ -79,12 +79,15 @@ def vaultgemma(rng, s):
         outside(s, True)
 
 
-def olmo(rng, s):
+def seed_oss(rng, s):
     tied, bias = rng.random() < 0.5, rng.random() < 0.5
-    config = {**common(s), "model_type": "olmo", "attention_bias": bias,
-              "tie_word_embeddings": tied, "clip_qkv": 8.0, "hidden_act": "silu"}
-    return config, {**attention(s, s["heads"], bias, bias),
-                    **feed_forward(s, True, False)}, outside(s, tied, final=0)
+    config = {**common(s), "model_type": "seed_oss", "attention_bias": bias,
+              "attention_out_bias": not bias, "head_dim": s["head"],
+              "num_key_value_heads": s["keys"], "tie_word_embeddings": tied,
+              "hidden_act": "silu"}
+    return config, {**attention(s, s["keys"], bias, not bias),
+                    **feed_forward(s, True, False), **norms(s, 2, False)}, \
+        outside(s, tied)
 
 
 def iquestcoder(rng, s):
@@ -108,7 +111,7 @@ def jais2(rng, s):
         outside(s, tied, final=2)
 
 
-FAMILIES = [vaultgemma, olmo, iquestcoder, jais2]
+FAMILIES = [vaultgemma, seed_oss, iquestcoder, jais2]
 OTHERS = {"num_local_experts": 8, "n_routed_experts": 64, "moe_num_experts": 4,
           "kv_lora_rank": 16, "num_hidden_groups": 1, "state_size": 16,
           "mamba_d_state": 64, "is_encoder_decoder": True, "vision_config": {"a": 1},

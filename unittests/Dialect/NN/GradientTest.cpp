@@ -190,6 +190,31 @@ func.func private @layer_norm_without_beta(%x: tensor<?x3x6xf64>, %g: tensor<6xf
   %y, %s = nn.layer_norm %x, %g {eps = 1.0e-2 : f64} : (tensor<?x3x6xf64>, tensor<6xf64>) -> (tensor<?x3x6xf64>, tensor<?x3x2xf64>)
   return %y : tensor<?x3x6xf64>
 })"},
+    {"standardize", 1, R"(
+func.func private @standardize(%x: tensor<?x3x6xf64>) -> tensor<?x3x6xf64> {
+  %y, %s = nn.standardize %x {eps = 1.0e-2 : f64} : (tensor<?x3x6xf64>) -> (tensor<?x3x6xf64>, tensor<?x3x2xf64>)
+  return %y : tensor<?x3x6xf64>
+})"},
+    {"column_scale", 1, R"(
+func.func private @column_scale(%x: tensor<?x3x6xf64>, %s: tensor<6xf64>) -> tensor<?x3x6xf64> {
+  %y = nn.column_scale %x, %s : (tensor<?x3x6xf64>, tensor<6xf64>) -> tensor<?x3x6xf64>
+  return %y : tensor<?x3x6xf64>
+})"},
+    {"clip", 1, R"(
+func.func private @clip(%x: tensor<?x7xf64>) -> tensor<?x7xf64> {
+  %y = nn.clip %x {limit = 5.0e-1 : f64} : (tensor<?x7xf64>) -> tensor<?x7xf64>
+  return %y : tensor<?x7xf64>
+})"},
+    {"gated_gelu_exact", 2, R"(
+func.func private @gated_gelu_exact(%x: tensor<?x7xf64>, %u: tensor<?x7xf64>) -> tensor<?x7xf64> {
+  %y = nn.gated_gelu %x, %u {exact} : (tensor<?x7xf64>, tensor<?x7xf64>) -> tensor<?x7xf64>
+  return %y : tensor<?x7xf64>
+})"},
+    {"window_to_both_sides", 3, R"(
+func.func private @window_to_both_sides(%q: tensor<?x7x2x3xf64>, %k: tensor<?x7x1x3xf64>, %v: tensor<?x7x1x3xf64>) -> tensor<?x7x6xf64> {
+  %o, %l = nn.grouped_attention %q, %k, %v {scale = 6.0e-1 : f64, window = 3 : i64} : (tensor<?x7x2x3xf64>, tensor<?x7x1x3xf64>, tensor<?x7x1x3xf64>) -> (tensor<?x7x6xf64>, tensor<?x2x7xf64>)
+  return %o : tensor<?x7x6xf64>
+})"},
     {"soft_cap", 1, R"(
 func.func private @soft_cap(%x: tensor<?x7xf64>) -> tensor<?x7xf64> {
   %y = nn.soft_cap %x {cap = 5.0e-1 : f64} : (tensor<?x7xf64>) -> tensor<?x7xf64>
@@ -351,6 +376,11 @@ func.func private @drop_path(%x: tensor<?x3x4xf64>) -> tensor<?x3x4xf64> {
 func.func private @mean(%x: tensor<?x3x4xf64>) -> tensor<?x4xf64> {
   %y = nn.mean %x : (tensor<?x3x4xf64>) -> tensor<?x4xf64>
   return %y : tensor<?x4xf64>
+})"},
+    {"mean_beside_first", 1, R"(
+func.func private @mean_beside_first(%x: tensor<?x3x4xf64>) -> tensor<?x8xf64> {
+  %y = nn.mean %x {beside_first} : (tensor<?x3x4xf64>) -> tensor<?x8xf64>
+  return %y : tensor<?x8xf64>
 })"},
     {"transpose", 1, R"(
 func.func private @transpose(%x: tensor<?x3x4xf64>) -> tensor<?x4x3xf64> {

@@ -49,12 +49,16 @@ LogicalResult ParameterOp::verify() {
   // (C2)
   StringRef init = getInit();
   if (init != "normal" && init != "constant" && init != "zeros" &&
-      init != "ones" && init != kCacheInit)
+      init != "ones" && init != kSinusoidsInit && init != kCacheInit)
     return emitOpError() << "expected 'init' to be 'normal', 'constant', "
-                            "'zeros', 'ones' or 'cache', found '"
+                            "'zeros', 'ones', 'sinusoids' or 'cache', found '"
                          << init << "'";
-  if (init == kCacheInit && !getFrozen())
-    return emitOpError() << "expected 'frozen' beside the init 'cache'";
+  if ((init == kCacheInit || init == kSinusoidsInit) && !getFrozen())
+    return emitOpError() << "expected 'frozen' beside the init '" << init
+                         << "'";
+  if (init == kSinusoidsInit && tensor.getRank() != 2)
+    return emitOpError() << "expected a matrix beside the init '" << init
+                         << "', found " << getType();
   // (C3)
   bool normal = init == "normal";
   if (normal && !getStdAttr())

@@ -132,10 +132,10 @@ GroupedProduct groupedProduct(OpTy op, int64_t samples) {
   auto q = cast<RankedTensorType>(op.getQ().getType());
   if (RowsAttr::of(q)) {
     auto keys = cast<RankedTensorType>(op.getK().getType());
-    BlockProduct block =
-        blockProduct(op.getO(), double(q.getDimSize(1)),
-                     double(q.getDimSize(2)), double(keys.getDimSize(1)),
-                     op.getCausal(), double(op.getWindow()), samples);
+    BlockProduct block = blockProduct(
+        op.getO(), double(q.getDimSize(1)), double(q.getDimSize(2)),
+        double(keys.getDimSize(1)), op.getCausal(),
+        double(op.getWindow()) * (op.getCausal() ? 1 : 2), samples);
     return {block.flops, block.elements};
   }
   double queries = double(q.getDimSize(1));
@@ -143,9 +143,11 @@ GroupedProduct groupedProduct(OpTy op, int64_t samples) {
       double(cast<RankedTensorType>(op.getK().getType()).getDimSize(1));
   double pairs =
       queries * keys * seenOf(keys, op.getCausal(), op.getDocumentLength());
-  // The first queries have fewer keys behind them than the window holds.
+  // The first queries have fewer keys behind them than the window holds, and
+  // where it has two sides the last ones fewer in front.
+  const double sides = op.getCausal() ? 1 : 2;
   if (double window = double(op.getWindow()); window > 0 && window < keys)
-    pairs = std::min(pairs, queries * window - 0.5 * window * window);
+    pairs = std::min(pairs, sides * (queries * window - 0.5 * window * window));
   double seen = pairs / (queries * keys);
   double vectors = elements(op.getQ(), samples);
   double heads = vectors / (queries * double(q.getDimSize(3)));
@@ -252,6 +254,12 @@ double AddLayerNormOp::getFlops(int64_t samples) {
 double LayerNormAddGradOp::getFlops(int64_t samples) {
   return 15 * elements(getX(), samples);
 }
+double StandardizeOp::getFlops(int64_t samples) {
+  return 6 * elements(getX(), samples);
+}
+double StandardizeGradOp::getFlops(int64_t samples) {
+  return 11 * elements(getX(), samples);
+}
 double RMSNormOp::getFlops(int64_t samples) {
   return 5 * elements(getX(), samples);
 }
@@ -283,6 +291,18 @@ double SoftCapOp::getFlops(int64_t samples) {
 }
 double SoftCapGradOp::getFlops(int64_t samples) {
   return 4 * elements(getY(), samples);
+}
+double ClipOp::getFlops(int64_t samples) {
+  return 2 * elements(getX(), samples);
+}
+double ClipGradOp::getFlops(int64_t samples) {
+  return 2 * elements(getX(), samples);
+}
+double ColumnScaleOp::getFlops(int64_t samples) {
+  return elements(getX(), samples);
+}
+double ColumnScaleGradOp::getFlops(int64_t samples) {
+  return 2 * elements(getX(), samples);
 }
 // It moves data.
 double RelativeBiasOp::getFlops(int64_t samples) { return 0; }

@@ -219,12 +219,17 @@ bool DropPathOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
   return partialOperands[0];
 }
 
-FactorRule MeanOp::getFactorRule() { return {{{0, kNoFactor, 1}}, {{0, 1}}}; }
+// Beside the first position there are two widths, which nothing cuts.
+FactorRule MeanOp::getFactorRule() {
+  int width = getBesideFirst() ? kNoFactor : 1;
+  return {{{0, kNoFactor, width}}, {{0, width}}};
+}
 bool MeanOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
   return partialOperands[0];
 }
 FactorRule MeanGradOp::getFactorRule() {
-  return {{{0, 1}}, {{0, kNoFactor, 1}}};
+  int width = getBesideFirst() ? kNoFactor : 1;
+  return {{{0, width}}, {{0, kNoFactor, width}}};
 }
 
 FactorRule TransposeOp::getFactorRule() {
@@ -366,6 +371,16 @@ FactorRule LayerNormGradOp::getFactorRule() {
   return rule;
 }
 
+FactorRule StandardizeOp::getFactorRule() {
+  SmallVector<int> x = allButLastDims(rankOf(getX()));
+  return {{x}, {x, x}};
+}
+
+FactorRule StandardizeGradOp::getFactorRule() {
+  SmallVector<int> x = allButLastDims(rankOf(getX()));
+  return {{x, x, x}, {x}};
+}
+
 FactorRule AddLayerNormOp::getFactorRule() {
   SmallVector<int> x = allButLastDims(rankOf(getX()));
   return {{x, x, {kNoFactor}, {kNoFactor}}, {x, x, x}};
@@ -410,6 +425,21 @@ FactorRule ReluGradOp::getFactorRule() { return elementwise(*this); }
 
 FactorRule SoftCapOp::getFactorRule() { return elementwise(*this); }
 FactorRule SoftCapGradOp::getFactorRule() { return elementwise(*this); }
+
+FactorRule ClipOp::getFactorRule() { return elementwise(*this); }
+FactorRule ClipGradOp::getFactorRule() { return elementwise(*this); }
+
+FactorRule ColumnScaleOp::getFactorRule() {
+  SmallVector<int> x = factors(0, rankOf(getX()));
+  return {{x, {x.back()}}, {x}};
+}
+bool ColumnScaleOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
+  return partialOperands[0] && !partialOperands[1];
+}
+FactorRule ColumnScaleGradOp::getFactorRule() {
+  SmallVector<int> dy = factors(0, rankOf(getDy()));
+  return {{dy, dy}, {{dy.back()}}};
+}
 
 FactorRule ScaleOp::getFactorRule() { return elementwise(*this); }
 bool ScaleOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {

@@ -81,8 +81,8 @@ void DropPathOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
 void MeanOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                            ArrayRef<bool> needed,
                            MutableArrayRef<Value> operandGrads) {
-  operandGrads[0] =
-      MeanGradOp::create(builder, getLoc(), getX().getType(), grads[0]);
+  operandGrads[0] = MeanGradOp::create(builder, getLoc(), getX().getType(),
+                                       grads[0], getBesideFirstAttr());
 }
 
 void TransposeOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
@@ -143,6 +143,13 @@ void LayerNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
   llvm::copy(grad.getResults(), operandGrads.begin());
 }
 
+void StandardizeOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                                  ArrayRef<bool> needed,
+                                  MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = StandardizeGradOp::create(
+      builder, getLoc(), getX().getType(), grads[0], getX(), getStats());
+}
+
 void RMSNormOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                               ArrayRef<bool> needed,
                               MutableArrayRef<Value> operandGrads) {
@@ -175,8 +182,9 @@ void GatedGeluOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                                 ArrayRef<bool> needed,
                                 MutableArrayRef<Value> operandGrads) {
   Type type = getGate().getType();
-  auto grad = GatedGeluGradOp::create(builder, getLoc(), TypeRange{type, type},
-                                      getGate(), getUp(), grads[0]);
+  auto grad =
+      GatedGeluGradOp::create(builder, getLoc(), TypeRange{type, type},
+                              getGate(), getUp(), grads[0], getExactAttr());
   llvm::copy(grad.getResults(), operandGrads.begin());
 }
 
@@ -192,6 +200,24 @@ void SoftCapOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                               MutableArrayRef<Value> operandGrads) {
   operandGrads[0] = SoftCapGradOp::create(builder, getLoc(), getX().getType(),
                                           getY(), grads[0], getCapAttr());
+}
+
+void ClipOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                           ArrayRef<bool> needed,
+                           MutableArrayRef<Value> operandGrads) {
+  operandGrads[0] = ClipGradOp::create(builder, getLoc(), getX().getType(),
+                                       getX(), grads[0], getLimitAttr());
+}
+
+void ColumnScaleOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
+                                  ArrayRef<bool> needed,
+                                  MutableArrayRef<Value> operandGrads) {
+  if (needed[0])
+    operandGrads[0] = ColumnScaleOp::create(builder, getLoc(), getX().getType(),
+                                            grads[0], getScale());
+  if (needed[1])
+    operandGrads[1] = ColumnScaleGradOp::create(
+        builder, getLoc(), sumType(getScale()), grads[0], getX());
 }
 
 void ScaleOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,

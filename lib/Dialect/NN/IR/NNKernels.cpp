@@ -10,18 +10,12 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "galvatron/Dialect/NN/IR/NN.h"
+#include "NNShapes.h"
 
 using namespace mlir;
 using namespace mlir::nn;
 
 namespace {
-
-RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-int64_t size(Value value) { return typeOf(value).getNumElements(); }
-int64_t last(Value value) { return typeOf(value).getShape().back(); }
 
 /// What EMBEDDING_GRAD takes for no token.
 constexpr int64_t kNoPadding = -1;
@@ -417,13 +411,18 @@ int DropPathOp::getReusableOperand(unsigned) { return 0; }
 
 void MeanOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                          ArrayRef<Value> results) {
-  emitter.kernel("mean", {operands[0], results[0]}, typeOf(getX()).getShape());
+  SmallVector<int64_t> ints(typeOf(getX()).getShape());
+  if (getBesideFirst())
+    ints.push_back(1);
+  emitter.kernel("mean", {operands[0], results[0]}, ints);
 }
 
 void MeanGradOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                              ArrayRef<Value> results) {
-  emitter.kernel("mean_grad", {operands[0], results[0]},
-                 typeOf(getDx()).getShape());
+  SmallVector<int64_t> ints(typeOf(getDx()).getShape());
+  if (getBesideFirst())
+    ints.push_back(1);
+  emitter.kernel("mean_grad", {operands[0], results[0]}, ints);
 }
 
 void TransposeOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
@@ -683,18 +682,22 @@ int GatedSiluGradOp::getReusableOperand(unsigned index) {
 
 void GatedGeluOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                               ArrayRef<Value> results) {
-  emitter.kernel("gated_gelu", {operands[0], operands[1], results[0]},
-                 {size(getGate())});
+  SmallVector<int64_t> ints = {size(getGate())};
+  if (getExact())
+    ints.push_back(1);
+  emitter.kernel("gated_gelu", {operands[0], operands[1], results[0]}, ints);
 }
 int GatedGeluOp::getReusableOperand(unsigned) { return 0; }
 
 void GatedGeluGradOp::emitKernels(KernelEmitter &emitter,
                                   ArrayRef<Value> operands,
                                   ArrayRef<Value> results) {
+  SmallVector<int64_t> ints = {size(getGate())};
+  if (getExact())
+    ints.push_back(1);
   emitter.kernel(
       "gated_gelu_grad",
-      {operands[0], operands[1], operands[2], results[0], results[1]},
-      {size(getGate())});
+      {operands[0], operands[1], operands[2], results[0], results[1]}, ints);
 }
 // As for the gated SiLU.
 int GatedGeluGradOp::getReusableOperand(unsigned index) {

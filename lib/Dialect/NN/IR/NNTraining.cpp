@@ -26,6 +26,12 @@ ElementRole AddLayerNormOp::getElementRole(unsigned index) {
 ElementRole LayerNormAddGradOp::getElementRole(unsigned index) {
   return index > 0 ? ElementRole::Accumulator : ElementRole::Compute;
 }
+ElementRole StandardizeOp::getElementRole(unsigned index) {
+  return index == 1 ? ElementRole::Accumulator : ElementRole::Compute;
+}
+ElementRole ColumnScaleGradOp::getElementRole(unsigned) {
+  return ElementRole::Accumulator;
+}
 ElementRole RMSNormOp::getElementRole(unsigned index) {
   return index == 1 ? ElementRole::Accumulator : ElementRole::Compute;
 }

@@ -86,12 +86,16 @@ LogicalResult verifyWindows(OpTy op, StringRef gridName, Value grid,
 /// The mean over the positions of `whole`; the numbers are those of the mean
 /// and of its gradient.
 LogicalResult verifyMean(Operation *op, StringRef wholeName, Value whole,
-                         StringRef meanName, Value mean) {
+                         StringRef meanName, Value mean, bool besideFirst) {
   if (failed(expectRank(op, wholeName, whole, 3)) || // 1
       failed(expectElements(op, whole, {{meanName, mean}})))
     return failure();
+  ArrayRef<int64_t> shape = shapeOf(whole);
+  if (besideFirst && shape[1] < 2) // 1
+    return op->emitOpError()
+           << "expected at least two positions, found " << shape[1];
   return expectShape(op, meanName, mean,
-                     {shapeOf(whole)[0], shapeOf(whole)[2]}); // 2
+                     {shape[0], (besideFirst ? 2 : 1) * shape[2]}); // 2
 }
 
 /// `position` is one of those of `x`, a tensor of rank 3, and `row` what stands
@@ -153,11 +157,11 @@ LogicalResult DropPathOp::verify() {
 }
 
 LogicalResult MeanOp::verify() {
-  return verifyMean(*this, "x", getX(), "y", getY());
+  return verifyMean(*this, "x", getX(), "y", getY(), getBesideFirst());
 }
 
 LogicalResult MeanGradOp::verify() {
-  return verifyMean(*this, "dx", getDx(), "dy", getDy());
+  return verifyMean(*this, "dx", getDx(), "dy", getDy(), getBesideFirst());
 }
 
 LogicalResult TransposeOp::verify() {

@@ -104,8 +104,6 @@ template <typename OpTy> LogicalResult verifyGroupedAttention(OpTy op) {
   if (window < 0) // 6
     return op.emitOpError()
            << "expected 'window' to be 0 or positive, found " << window;
-  if (window > 0 && !op.getCausal()) // 6
-    return op.emitOpError() << "expected 'causal' beside a window";
   if (op.getMask() &&
       failed(expectShape(op, "mask", op.getMask(), {k[0], k[1]}))) // 7
     return failure();

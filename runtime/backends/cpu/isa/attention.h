@@ -16,15 +16,15 @@
 // nothing but the queries (and dout) transposed into a panel.
 //
 // With causal set, query r sees keys 0 .. r + Tk - Tq; with a window none that
-// are `window` or more behind that; a mask takes keys from all queries of a
-// sample, and of several documents in a sample a query sees its own. Tiles that
-// no query sees are left out, those of the padding behind a sequence and those
-// of documents before among them. A bias depends on the distance from query to
-// key alone: a tile needs one number for each of its diagonals, as for a slope.
-// Where samples are windows of a grid it depends on the distance in two
-// dimensions, and comes from one column of a table. A cap is taken of scores
-// before anything is added; what it multiplies their gradient by is one more
-// tile, on the stack.
+// are `window` or more behind that, nor, without causal, before it; a mask
+// takes keys from all queries of a sample, and of several documents in a sample
+// a query sees its own. Tiles that no query sees are left out, those of the
+// padding behind a sequence and those of documents before among them. A bias
+// depends on the distance from query to key alone: a tile needs one number for
+// each of its diagonals, as for a slope. Where samples are windows of a grid it
+// depends on the distance in two dimensions, and comes from one column of a
+// table. A cap is taken of scores before anything is added; what it multiplies
+// their gradient by is one more tile, on the stack.
 //
 //===----------------------------------------------------------------------===//
 
@@ -138,9 +138,10 @@ template <class T> struct Head {
   }
   /// Keys that queries [i, i + count) see.
   int64_t keyLimit(int64_t i, int64_t count) const {
-    if (!a.causal)
+    if (!a.causal && !a.window)
       return keys;
-    int64_t limit = smaller(keys, i + count + diagonal());
+    int64_t ahead = a.causal ? 0 : smaller(a.window - 1, keys);
+    int64_t limit = smaller(keys, i + count + diagonal() + ahead);
     return limit < 0 ? 0 : limit;
   }
   /// The first tile of keys of which queries from i on see something.
@@ -259,11 +260,12 @@ void maskTile(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
         row[i] = masked;
       continue;
     }
-    // Lanes below the key's own do not reach it yet, those `window` above do no
-    // more.
+    // Lanes below the key's own do not reach it yet, without causal those
+    // `window` below; those `window` above do no more.
     int64_t own = j0 + j - head.diagonal() - i0;
-    if (head.a.causal)
-      for (int64_t i = 0; i < smaller(own, queryTile); ++i)
+    if (head.a.causal || head.a.window)
+      for (int64_t i = 0, reach = head.a.causal ? 0 : head.a.window - 1;
+           i < smaller(own - reach, queryTile); ++i)
         row[i] = masked;
     if (head.a.window)
       for (int64_t i = own + head.a.window < 0 ? 0 : own + head.a.window;
@@ -627,8 +629,9 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
 /// Operations of one product over all scores.
 template <class T> double scoreOperations(const AttentionArguments<T> &a) {
   double seen = double(a.keyRows) / (a.causal ? 2 : 1);
-  if (a.window && double(a.window) < seen)
-    seen = double(a.window);
+  const double reach = double(a.window) * (a.causal ? 1 : 2);
+  if (a.window && reach < seen)
+    seen = reach;
   return 2.0 * double(a.samples * a.heads * a.headDim) * double(a.queryRows) *
          seen;
 }

@@ -97,7 +97,8 @@ void mean(int threads, const MeanArguments &a, const T *x, T *y) {
   using A = Accumulator<T>;
   constexpr int64_t most = 4 * lanes<A>;
   const int64_t pieces = (a.width + most - 1) / most;
-  const A factor = A(1) / A(a.positions);
+  const int64_t skipped = a.besideFirst ? 1 : 0;
+  const A factor = A(1) / A(a.positions - skipped);
   parallelFor(threadsForElements(threads, a.samples * a.positions * a.width),
               a.samples * pieces, 1, [&](int, int64_t begin, int64_t end) {
                 for (int64_t piece = begin; piece < end; ++piece) {
@@ -106,11 +107,17 @@ void mean(int threads, const MeanArguments &a, const T *x, T *y) {
                   const int64_t count = smaller(most, a.width - first);
                   A sums[most] = {};
                   const T *from = x + sample * a.positions * a.width + first;
-                  for (int64_t t = 0; t < a.positions; ++t, from += a.width)
+                  T *to = y + sample * (1 + skipped) * a.width + first;
+                  if (a.besideFirst) {
+                    __builtin_memcpy(to, from, size_t(count) * sizeof(T));
+                    from += a.width;
+                    to += a.width;
+                  }
+                  for (int64_t t = skipped; t < a.positions;
+                       ++t, from += a.width)
                     sweep<A>(0, count, [&](int64_t i, auto at) {
                       at.store(sums + i, at.load(sums + i) + at.load(from + i));
                     });
-                  T *to = y + sample * a.width + first;
                   sweep<A>(0, count, [&](int64_t i, auto at) {
                     at.store(to + i, at.load(sums + i) * factor);
                   });
@@ -121,15 +128,20 @@ void mean(int threads, const MeanArguments &a, const T *x, T *y) {
 template <class T>
 void meanGrad(int threads, const MeanArguments &a, const T *dy, T *dx) {
   using A = Accumulator<T>;
-  const A factor = A(1) / A(a.positions);
+  const int64_t skipped = a.besideFirst ? 1 : 0;
+  const A factor = A(1) / A(a.positions - skipped);
   parallelFor(threadsForElements(threads, a.samples * a.positions * a.width),
               a.samples * a.positions, rowGrain(a.width),
               [&](int, int64_t begin, int64_t end) {
                 for (int64_t row = begin; row < end; ++row) {
-                  const T *from = dy + row / a.positions * a.width;
+                  const bool isFirst = skipped && row % a.positions == 0;
+                  const T *from = dy + (row / a.positions * (1 + skipped) +
+                                        (isFirst ? 0 : skipped)) *
+                                           a.width;
+                  const A by = isFirst ? A(1) : factor;
                   T *to = dx + row * a.width;
                   sweep<A>(0, a.width, [&](int64_t i, auto at) {
-                    at.store(to + i, at.load(from + i) * factor);
+                    at.store(to + i, at.load(from + i) * by);
                   });
                 }
               });

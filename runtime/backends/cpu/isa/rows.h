@@ -28,10 +28,11 @@ void biasAdd(int threads, int64_t rows, int64_t n, const T *x, const T *bias,
 /// rounding error and lets a block stay in the first-level cache.
 constexpr int64_t sumRows = 32;
 
-template <class T>
-void biasGrad(int threads, int64_t rows, int64_t n, const T *dy,
-              Accumulator<T> *dbias, bool add) {
-  using A = Accumulator<T>;
+/// Writes or adds the sums over rows of `value(i, at)` at elements i = r * n +
+/// c.
+template <class A, class Value>
+void columnSums(int threads, int64_t rows, int64_t n, A *sums, bool add,
+                Value value) {
   threads = threadsForElements(threads, rows * n);
   // Threads share out columns, so that their number does not change the sums.
   parallelFor(threads, n, 256, [&](int, int64_t begin, int64_t end) {
@@ -41,10 +42,37 @@ void biasGrad(int threads, int64_t rows, int64_t n, const T *dy,
       sweep<A>(begin, end, [&](int64_t i, auto at) {
         Vec<A> sum{};
         for (int64_t r = r0; r < r1; ++r)
-          sum += at.load(dy + r * n + i);
-        at.store(dbias + i, addHere ? sum + at.load(dbias + i) : sum);
+          sum += value(r * n + i, at);
+        at.store(sums + i, addHere ? sum + at.load(sums + i) : sum);
       });
     }
+  });
+}
+
+template <class T>
+void biasGrad(int threads, int64_t rows, int64_t n, const T *dy,
+              Accumulator<T> *dbias, bool add) {
+  columnSums(threads, rows, n, dbias, add,
+             [&](int64_t i, auto at) { return at.load(dy + i); });
+}
+
+template <class T>
+void columnScale(int threads, int64_t rows, int64_t n, const T *x,
+                 const T *scale, T *y) {
+  using A = Accumulator<T>;
+  parallelFor(threads, rows, rowGrain(n), [&](int, int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      sweep<A>(0, n, [&](int64_t i, auto at) {
+        at.store(y + r * n + i, at.load(x + r * n + i) * at.load(scale + i));
+      });
+  });
+}
+
+template <class T>
+void columnScaleGrad(int threads, int64_t rows, int64_t n, const T *dy,
+                     const T *x, Accumulator<T> *dscale, bool add) {
+  columnSums(threads, rows, n, dscale, add, [&](int64_t i, auto at) {
+    return at.load(dy + i) * at.load(x + i);
   });
 }
 
@@ -84,7 +112,7 @@ void normalizeRow(int64_t n, const T *row, const T *gamma, const T *beta, T *y,
   stats[1] = inverse;
   sweep<A>(0, n, [&](int64_t i, auto at) {
     Vec<A> normal = (at.load(row + i) - mean) * inverse;
-    Vec<A> scaled = normal * at.load(gamma + i);
+    Vec<A> scaled = gamma ? normal * at.load(gamma + i) : normal;
     at.store(y + i, beta ? scaled + at.load(beta + i) : scaled);
   });
 }
@@ -128,8 +156,12 @@ void layerNormRow(int64_t n, const T *dy, const T *x, Accumulator<T> mean,
                   T *dx) {
   using A = Accumulator<T>;
   Vec<A> sum{}, product{};
+  auto scaled = [&](int64_t i, auto at) -> Vec<A> {
+    Vec<A> g = at.load(dy + i);
+    return gamma ? g * at.load(gamma + i) : g;
+  };
   sweep<A>(0, n, [&](int64_t i, auto at) {
-    Vec<A> g = at.load(dy + i) * at.load(gamma + i);
+    Vec<A> g = scaled(i, at);
     // Lanes past the end hold g = 0.
     sum += g;
     product += g * ((at.load(x + i) - mean) * inverse);
@@ -137,7 +169,7 @@ void layerNormRow(int64_t n, const T *dy, const T *x, Accumulator<T> mean,
   A meanG = horizontalSum<A>(sum) / A(n);
   A meanProduct = horizontalSum<A>(product) / A(n);
   sweep<A>(0, n, [&](int64_t i, auto at) {
-    Vec<A> g = at.load(dy + i) * at.load(gamma + i);
+    Vec<A> g = scaled(i, at);
     Vec<A> normal = (at.load(x + i) - mean) * inverse;
     Vec<A> value = (g - meanG - normal * meanProduct) * inverse;
     at.store(dx + i, residual ? value + at.load(residual + i) : value);
@@ -154,6 +186,10 @@ void layerNormGrad(int threads, int64_t rows, int64_t n, const T *dy,
       layerNormRow(n, dy + r * n, x + r * n, stats[2 * r], stats[2 * r + 1],
                    gamma, residual ? residual + r * n : nullptr, dx + r * n);
   };
+  if (!dgamma)
+    return parallelFor(
+        threads, rows, rowGrain(n),
+        [&](int, int64_t begin, int64_t end) { rowPart(begin, end); });
   // dx may stand where dy stood: the sums over a block's rows come first.
   threads = threadsForElements(threads, rows * n);
   if (threads <= 1 || rows == 0) {

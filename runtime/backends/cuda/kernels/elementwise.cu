@@ -33,6 +33,19 @@ template <class T> struct BiasAdd {
   }
 };
 
+/// y = x * scale, row by row. 2w bytes an element, 1 product.
+template <class T> struct ColumnScale {
+  const T *x, *scale;
+  T *y;
+  int64_t n;
+  template <int N> __device__ void run(int64_t i) const {
+    Pack<T, N> in = load<N>(x + i), s = load<N>(scale + divide(i, n).rest), out;
+    for (int e = 0; e < N; ++e)
+      out.at[e] = narrow<T>(wide(in.at[e]) * wide(s.at[e]));
+    store<N>(y + i, out);
+  }
+};
+
 template <class T> constexpr bool quick = sizeof(T) == 2;
 
 /// y = gelu(x). 2w bytes an element, about 15 operations in the tanh form, 20
@@ -147,23 +160,56 @@ template <class T> struct GatedSiluGrad {
   }
 };
 
-/// y = gelu(gate) up in the tanh form. 3w bytes an element, about 16
-/// operations.
-template <class T> struct GatedGelu {
+/// y = x, no further from 0 than `limit`; NaN stays. 2w bytes an element.
+template <class T> struct Clip {
+  const T *x;
+  T *y;
+  Accumulator<T> limit;
+  template <int N> __device__ void run(int64_t i) const {
+    Accumulator<T> value[N];
+    widen(load<N>(x + i), value);
+    for (int e = 0; e < N; ++e) {
+      if (value[e] > limit)
+        value[e] = limit;
+      if (value[e] < -limit)
+        value[e] = -limit;
+    }
+    store<N>(y + i, narrowAll<T, N>(value));
+  }
+};
+
+/// dx = dy where |x| <= limit, else 0. 3w bytes an element.
+template <class T> struct ClipGrad {
+  const T *x, *dy;
+  T *dx;
+  Accumulator<T> limit;
+  template <int N> __device__ void run(int64_t i) const {
+    Accumulator<T> value[N], d[N];
+    widen(load<N>(x + i), value);
+    widen(load<N>(dy + i), d);
+    for (int e = 0; e < N; ++e)
+      if (value[e] > limit || value[e] < -limit)
+        d[e] = 0;
+    store<N>(dx + i, narrowAll<T, N>(d));
+  }
+};
+
+/// y = gelu(gate) up. 3w bytes an element, about 16 operations.
+template <class T, bool Approximate> struct GatedGelu {
   const T *gate, *up;
   T *y;
   template <int N> __device__ void run(int64_t i) const {
     Pack<T, N> g = load<N>(gate + i), u = load<N>(up + i), out;
     for (int e = 0; e < N; ++e)
       out.at[e] =
-          narrow<T>(gelu<quick<T>>(wide(g.at[e]), true) * wide(u.at[e]));
+          narrow<T>(gelu<quick<T>>(wide(g.at[e]), Approximate) * wide(u.at[e]));
     store<N>(y + i, out);
   }
 };
 
 /// dup = dy gelu(gate), dgate = dy up gelu'(gate). 5w bytes an element, about
 /// 30 operations.
-template <class T> struct GatedGeluGrad {
+template <class T, bool Approximate> struct GatedGeluGrad {
   const T *gate, *up, *dy;
   T *dgate, *dup;
   template <int N> __device__ void run(int64_t i) const {
@@ -171,8 +217,9 @@ template <class T> struct GatedGeluGrad {
     Pack<T, N> left, right;
     for (int e = 0; e < N; ++e) {
       auto x = wide(g.at[e]), d = wide(in.at[e]);
-      left.at[e] = narrow<T>(d * wide(u.at[e]) * geluSlope<quick<T>>(x, true));
-      right.at[e] = narrow<T>(d * gelu<quick<T>>(x, true));
+      left.at[e] =
+          narrow<T>(d * wide(u.at[e]) * geluSlope<quick<T>>(x, Approximate));
+      right.at[e] = narrow<T>(d * gelu<quick<T>>(x, Approximate));
     }
     store<N>(dgate + i, left);
     store<N>(dup + i, right);
@@ -505,6 +552,12 @@ void biasAdd(const Queue &queue, int64_t rows, int64_t n, const T *x,
 }
 
 template <class T>
+void columnScale(const Queue &queue, int64_t rows, int64_t n, const T *x,
+                 const T *scale, T *y) {
+  map<T>(queue, rows * n, n, {x, scale, y}, ColumnScale<T>{x, scale, y, n});
+}
+
+template <class T>
 void biasGelu(const Queue &queue, int64_t rows, int64_t n, const T *x,
               const T *bias, T *pre, T *y, bool approximate) {
   if (!bias) {
@@ -554,16 +607,35 @@ void softCapGrad(const Queue &queue, int64_t n, const T *y, const T *dy, T *dx,
 }
 
 template <class T>
-void gatedGelu(const Queue &queue, int64_t n, const T *gate, const T *up,
-               T *y) {
-  map<T>(queue, n, 0, {gate, up, y}, GatedGelu<T>{gate, up, y});
+void clip(const Queue &queue, int64_t n, const T *x, T *y, double limit) {
+  map<T>(queue, n, 0, {x, y}, Clip<T>{x, y, Accumulator<T>(limit)});
+}
+
+template <class T>
+void clipGrad(const Queue &queue, int64_t n, const T *x, const T *dy, T *dx,
+              double limit) {
+  map<T>(queue, n, 0, {x, dy, dx},
+         ClipGrad<T>{x, dy, dx, Accumulator<T>(limit)});
+}
+
+template <class T>
+void gatedGelu(const Queue &queue, int64_t n, const T *gate, const T *up, T *y,
+               bool approximate) {
+  if (approximate)
+    map<T>(queue, n, 0, {gate, up, y}, GatedGelu<T, true>{gate, up, y});
+  else
+    map<T>(queue, n, 0, {gate, up, y}, GatedGelu<T, false>{gate, up, y});
 }
 
 template <class T>
 void gatedGeluGrad(const Queue &queue, int64_t n, const T *gate, const T *up,
-                   const T *dy, T *dgate, T *dup) {
-  map<T>(queue, n, 0, {gate, up, dy, dgate, dup},
-         GatedGeluGrad<T>{gate, up, dy, dgate, dup});
+                   const T *dy, T *dgate, T *dup, bool approximate) {
+  if (approximate)
+    map<T>(queue, n, 0, {gate, up, dy, dgate, dup},
+           GatedGeluGrad<T, true>{gate, up, dy, dgate, dup});
+  else
+    map<T>(queue, n, 0, {gate, up, dy, dgate, dup},
+           GatedGeluGrad<T, false>{gate, up, dy, dgate, dup});
 }
 
 template <class T>
@@ -725,9 +797,15 @@ void copyRows(const Queue &queue, int64_t rows, int64_t rowBytes,
   template void softCap(const Queue &, int64_t, const T *, T *, double);       \
   template void softCapGrad(const Queue &, int64_t, const T *, const T *, T *, \
                             double);                                           \
-  template void gatedGelu(const Queue &, int64_t, const T *, const T *, T *);  \
+  template void clip(const Queue &, int64_t, const T *, T *, double);          \
+  template void clipGrad(const Queue &, int64_t, const T *, const T *, T *,    \
+                         double);                                              \
+  template void columnScale(const Queue &, int64_t, int64_t, const T *,        \
+                            const T *, T *);                                   \
+  template void gatedGelu(const Queue &, int64_t, const T *, const T *, T *,   \
+                          bool);                                               \
   template void gatedGeluGrad(const Queue &, int64_t, const T *, const T *,    \
-                              const T *, T *, T *);                            \
+                              const T *, T *, T *, bool);                      \
   template void gatedSilu(const Queue &, int64_t, const T *, const T *, T *);  \
   template void gatedSiluGrad(const Queue &, int64_t, const T *, const T *,    \
                               const T *, T *, T *);                            \

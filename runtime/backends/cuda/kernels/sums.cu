@@ -100,32 +100,40 @@ void finish(const Queue &queue, int64_t chunks, int64_t n, A *out0, A *out1,
 
 constexpr int columnPacks = 32, columnRows = 8;
 
-/// Sums of dy over the rows of a chunk. w bytes an element, 1 addition.
-template <class T, int N>
+/// Sums of dy, or of dy * x where there is an x, over the rows of a chunk. w or
+/// 2w bytes an element, 1 addition.
+template <class T, int N, bool Weighted>
 __global__ void __launch_bounds__(columnPacks *columnRows)
-    biasGradKernel(int64_t rows, int64_t n, int64_t chunkRows, const T *dy,
-                   Accumulator<T> *partial) {
+    columnSumsKernel(int64_t rows, int64_t n, int64_t chunkRows, const T *dy,
+                     const T *x, Accumulator<T> *partial) {
   using A = Accumulator<T>;
   __shared__ A sums[columnRows][columnPacks * N];
-  int x = int(threadIdx.x) % columnPacks, y = int(threadIdx.x) / columnPacks;
-  int64_t column = (int64_t(blockIdx.x) * columnPacks + x) * N;
+  int across = int(threadIdx.x) % columnPacks,
+      y = int(threadIdx.x) / columnPacks;
+  int64_t column = (int64_t(blockIdx.x) * columnPacks + across) * N;
   int64_t begin = int64_t(blockIdx.y) * chunkRows;
   int64_t end = begin + chunkRows < rows ? begin + chunkRows : rows;
   A sum[N] = {};
   if (column < n) {
-    const T *from = dy + (begin + y) * n + column;
+    const int64_t first = (begin + y) * n + column;
     loadAhead<8>(
         0, int(end - begin) - y, columnRows,
-        [&](int r) { return load<N>(from + r * n); },
-        [&](int, const Pack<T, N> &in) {
+        [&](int r) { return load<N>(dy + first + r * n); },
+        [&](int r, const Pack<T, N> &in) {
           A value[N];
           widen(in, value);
+          if constexpr (Weighted) {
+            A factor[N];
+            widen(load<N>(x + first + r * n), factor);
+            for (int e = 0; e < N; ++e)
+              value[e] *= factor[e];
+          }
           for (int e = 0; e < N; ++e)
             sum[e] += value[e];
         });
   }
   for (int e = 0; e < N; ++e)
-    sums[y][x * N + e] = sum[e];
+    sums[y][across * N + e] = sum[e];
   __syncthreads();
   // A column a thread.
   for (int c = int(threadIdx.x); c < columnPacks * N;
@@ -145,7 +153,7 @@ __global__ void __launch_bounds__(columnPacks *columnRows)
 
 /// Mean and variance in two passes over registers, then y. 2w bytes an element,
 /// some 12 instructions.
-template <class T, class Plan, bool Shifted>
+template <class T, class Plan, bool Shifted, bool Scaled>
 __global__ void __launch_bounds__(Plan::block)
     layerNormKernel(int64_t rows, int n, const T *x, const T *gamma,
                     const T *beta, T *y, Accumulator<T> *stats,
@@ -168,8 +176,8 @@ __global__ void __launch_bounds__(Plan::block)
     widen(held[k], value);
     sum += sumOf(value);
   });
-  normalizeRow<Plan, Shifted>(row, held, r, n, length, inverseN, sum, gamma,
-                              beta, y, stats, eps);
+  normalizeRow<Plan, Shifted, Scaled>(row, held, r, n, length, inverseN, sum,
+                                      gamma, beta, y, stats, eps);
 }
 
 //===--- RMS_NORM
@@ -472,7 +480,8 @@ __global__ void __launch_bounds__(gradThreads)
   if (Centered)
     sums[n + column] = betaSum;
 }
-template <class T, bool Centered>
+/// Without `Scaled` gamma is 1.
+template <class T, bool Centered, bool Scaled>
 __global__ void __launch_bounds__(gradThreads)
     wideRowsKernel(int64_t n, Accumulator<T> offset, const T *dy, const T *x,
                    const Accumulator<T> *stats, const T *gamma,
@@ -481,8 +490,14 @@ __global__ void __launch_bounds__(gradThreads)
   int64_t r = blockIdx.x;
   A mean = Centered ? stats[2 * r] : A(0);
   A inverse = stats[Centered ? 2 * r + 1 : r], sum = 0, product = 0;
+  auto scaled = [&](int64_t i) {
+    A d = wide(dy[r * n + i]);
+    if constexpr (Scaled)
+      d *= wide(gamma[i]) + offset;
+    return d;
+  };
   for (int64_t i = threadIdx.x; i < n; i += gradThreads) {
-    A g = wide(dy[r * n + i]) * (wide(gamma[i]) + offset);
+    A g = scaled(i);
     if (Centered)
       sum += g;
     product += g * ((wide(x[r * n + i]) - mean) * inverse);
@@ -490,7 +505,7 @@ __global__ void __launch_bounds__(gradThreads)
   sum = teamSum<gradThreads>(sum) / A(n);
   product = teamSum<gradThreads>(product) / A(n);
   for (int64_t i = threadIdx.x; i < n; i += gradThreads) {
-    A g = wide(dy[r * n + i]) * (wide(gamma[i]) + offset);
+    A g = scaled(i);
     A normal = (wide(x[r * n + i]) - mean) * inverse;
     A value = (g - sum - normal * product) * inverse;
     dx[r * n + i] =
@@ -795,9 +810,10 @@ __global__ void __launch_bounds__(gatherWarps *warpSize_, 2)
 
 } // namespace
 
-template <class T>
-void biasGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
-              Accumulator<T> *dbias, bool add) {
+/// Sums over rows of dy, or with `Weighted` of dy * x.
+template <class T, bool Weighted>
+static void columnSums(const Queue &queue, int64_t rows, int64_t n, const T *dy,
+                       const T *x, Accumulator<T> *sums, bool add) {
   using A = Accumulator<T>;
   if (n <= 0)
     return;
@@ -807,16 +823,51 @@ void biasGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
            dim3(unsigned(ceilDivide(n, int64_t(columnPacks) * width)),
                 unsigned(chunks.count)),
            dim3(columnPacks * columnRows), 0, queue.stream, rows, n,
-           chunks.rows, dy, static_cast<A *>(queue.workspace));
+           chunks.rows, dy, x, static_cast<A *>(queue.workspace));
   };
   constexpr int N = packSize<T>;
   if (rows > 0) {
-    if (n % N == 0 && aligned({dy}))
-      run(biasGradKernel<T, N>, N);
+    if (n % N == 0 && aligned({dy, x}))
+      run(columnSumsKernel<T, N, Weighted>, N);
     else
-      run(biasGradKernel<T, 1>, 1);
+      run(columnSumsKernel<T, 1, Weighted>, 1);
   }
-  finish<A, 1>(queue, chunks.count, n, dbias, nullptr, add);
+  finish<A, 1>(queue, chunks.count, n, sums, nullptr, add);
+}
+
+template <class T>
+void biasGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
+              Accumulator<T> *dbias, bool add) {
+  columnSums<T, false>(queue, rows, n, dy, nullptr, dbias, add);
+}
+
+template <class T>
+void columnScaleGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
+                     const T *x, Accumulator<T> *dscale, bool add) {
+  columnSums<T, true>(queue, rows, n, dy, x, dscale, add);
+}
+
+template <class T>
+void plainNorm(const Queue &queue, int64_t rows, int64_t n, const T *x, T *y,
+               Accumulator<T> *stats, double eps) {
+  using A = Accumulator<T>;
+  if (rows <= 0 || n <= 0)
+    return;
+  planRows<T>(n, n % packSize<T> == 0 && aligned({x, y}), [&](auto plan) {
+    using Plan = decltype(plan);
+    launch(layerNormKernel<T, Plan, false, false>, Plan::grid(rows),
+           dim3(Plan::block), 0, queue.stream, rows, int(n), x, nullptr,
+           nullptr, y, stats, A(1 / double(n)), A(eps));
+  });
+}
+
+template <class T>
+void plainNormGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
+                   const T *x, const Accumulator<T> *stats, T *dx) {
+  if (rows > 0 && n > 0)
+    launch(wideRowsKernel<T, true, false>, dim3(unsigned(rows)),
+           dim3(gradThreads), 0, queue.stream, n, Accumulator<T>(0), dy, x,
+           stats, nullptr, nullptr, dx);
 }
 
 template <class T>
@@ -829,8 +880,8 @@ void layerNorm(const Queue &queue, int64_t rows, int64_t n, const T *x,
   const bool packs = n % packSize<T> == 0 && aligned({x, gamma, beta, y});
   planRows<T>(n, packs, [&](auto plan) {
     using Plan = decltype(plan);
-    launch(beta ? layerNormKernel<T, Plan, true>
-                : layerNormKernel<T, Plan, false>,
+    launch(beta ? layerNormKernel<T, Plan, true, true>
+                : layerNormKernel<T, Plan, false, true>,
            Plan::grid(rows), dim3(Plan::block), 0, queue.stream, rows, int(n),
            x, gamma, beta, y, stats, A(1 / double(n)), A(eps));
   });
@@ -914,8 +965,9 @@ static void normGrad(const Queue &queue, int64_t rows, int64_t n, const T *dy,
            dim3(unsigned(ceilDivide(n, gradThreads)), unsigned(chunks.count)),
            dim3(gradThreads), 0, queue.stream, rows, n, chunks.rows, dy, x,
            stats, partial);
-    launch(wideRowsKernel<T, Centered>, dim3(unsigned(rows)), dim3(gradThreads),
-           0, queue.stream, n, offset, dy, x, stats, gamma, residual, dx);
+    launch(wideRowsKernel<T, Centered, true>, dim3(unsigned(rows)),
+           dim3(gradThreads), 0, queue.stream, n, offset, dy, x, stats, gamma,
+           residual, dx);
   }
   finish<A, values>(queue, chunks.count, n, dgamma, dbeta, add);
 }
@@ -1030,6 +1082,12 @@ void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
 #define GRT_INSTANTIATE(T)                                                     \
   template void biasGrad(const Queue &, int64_t, int64_t, const T *,           \
                          Accumulator<T> *, bool);                              \
+  template void columnScaleGrad(const Queue &, int64_t, int64_t, const T *,    \
+                                const T *, Accumulator<T> *, bool);            \
+  template void plainNorm(const Queue &, int64_t, int64_t, const T *, T *,     \
+                          Accumulator<T> *, double);                           \
+  template void plainNormGrad(const Queue &, int64_t, int64_t, const T *,      \
+                              const T *, const Accumulator<T> *, T *);         \
   template void layerNorm(const Queue &, int64_t, int64_t, const T *,          \
                           const T *, const T *, T *, Accumulator<T> *,         \
                           double);                                             \

@@ -89,6 +89,10 @@ struct Builder {
     add("centered-norm-grad", GRT_KERNEL_CENTERED_NORM_GRAD,
         {bf(n), bf(n), f(2 * rows), bf(width), bf(n), f(width)},
         {rows, width, 0});
+    add("plain-norm", GRT_KERNEL_PLAIN_NORM, {bf(n), bf(n), f(2 * rows)},
+        {rows, width}, {epsilon});
+    add("plain-norm-grad", GRT_KERNEL_PLAIN_NORM_GRAD,
+        {bf(n), bf(n), f(2 * rows), bf(n)}, {rows, width});
     add("rms-norm", GRT_KERNEL_RMS_NORM, {bf(n), bf(width), bf(n), f(rows)},
         {rows, width, 0}, {epsilon});
     add("rms-norm-grad", GRT_KERNEL_RMS_NORM_GRAD,
@@ -121,6 +125,12 @@ struct Builder {
     add("soft-cap", GRT_KERNEL_SOFT_CAP, {bf(wideN), bf(wideN)}, {wideN}, {30});
     add("soft-cap-grad", GRT_KERNEL_SOFT_CAP_GRAD,
         {bf(wideN), bf(wideN), bf(wideN)}, {wideN}, {30});
+    add("clip", GRT_KERNEL_CLIP, {bf(n), bf(n)}, {n}, {8});
+    add("clip-grad", GRT_KERNEL_CLIP_GRAD, {bf(n), bf(n), bf(n)}, {n}, {8});
+    add("column-scale", GRT_KERNEL_COLUMN_SCALE, {bf(n), bf(width), bf(n)},
+        {rows, width});
+    add("column-scale-grad", GRT_KERNEL_COLUMN_SCALE_GRAD,
+        {bf(n), bf(n), f(width)}, {rows, width, 0});
     const std::vector<Buffer> gated = {bf(wideN), bf(wideN), bf(wideN)};
     const std::vector<Buffer> back = {bf(wideN), bf(wideN), bf(wideN),
                                       bf(wideN), bf(wideN)};

@@ -15,6 +15,12 @@ grt.func @f {
   %stats = grt.buffer stash at 64 : memref<6x2xf32>
   grt.kernel soft_cap(%x, %y) ints [24] reals [2.0] : memref<2x3x4xf32>, memref<2x3x4xf32>
   grt.kernel soft_cap_grad(%x, %x, %y) ints [24] reals [2.0] : memref<2x3x4xf32>, memref<2x3x4xf32>, memref<2x3x4xf32>
+  grt.kernel clip(%x, %y) ints [24] reals [2.0] : memref<2x3x4xf32>, memref<2x3x4xf32>
+  grt.kernel clip_grad(%x, %x, %y) ints [24] reals [2.0] : memref<2x3x4xf32>, memref<2x3x4xf32>, memref<2x3x4xf32>
+  grt.kernel plain_norm(%x, %y, %stats) ints [6, 4] reals [1.0e-5] : memref<2x3x4xf32>, memref<2x3x4xf32>, memref<6x2xf32>
+  grt.kernel plain_norm_grad(%x, %x, %stats, %y) ints [6, 4] : memref<2x3x4xf32>, memref<2x3x4xf32>, memref<6x2xf32>, memref<2x3x4xf32>
+  grt.kernel column_scale(%x, %gamma, %y) ints [6, 4] : memref<2x3x4xf32>, memref<4xf32>, memref<2x3x4xf32>
+  grt.kernel column_scale_grad(%x, %x, %dgamma) ints [6, 4, 0] : memref<2x3x4xf32>, memref<2x3x4xf32>, memref<4xf32>
   grt.kernel centered_norm(%x, %gamma, %y, %stats) ints [6, 4] reals [1.0e-5] : memref<2x3x4xf32>, memref<4xf32>, memref<2x3x4xf32>, memref<6x2xf32>
   grt.kernel centered_norm_grad(%x, %x, %stats, %gamma, %y, %dgamma) ints [6, 4, 0] : memref<2x3x4xf32>, memref<2x3x4xf32>, memref<6x2xf32>, memref<4xf32>, memref<2x3x4xf32>, memref<4xf32>
   %lse = grt.buffer stash at 128 : memref<2x2x3xf32>

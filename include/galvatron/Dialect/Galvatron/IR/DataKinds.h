@@ -31,6 +31,8 @@ inline constexpr llvm::StringLiteral kPositions = "positions";
 /// The `init` of parameters that are no part of a model but what its layers
 /// keep while it generates.
 inline constexpr llvm::StringLiteral kCacheInit = "cache";
+/// The `init` of a table of positions that is not trained.
+inline constexpr llvm::StringLiteral kSinusoidsInit = "sinusoids";
 
 struct DataKind {
   llvm::StringLiteral name;

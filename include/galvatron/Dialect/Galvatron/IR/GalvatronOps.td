@@ -30,7 +30,8 @@ def Galvatron_ParameterOp
     The symbol is the tensor's name in checkpoints and the type its shape there.
     A parameter that two layers use is tied; the first user owns it.
     `init` says how it starts: `normal` with standard deviation `std`, `constant`
-    with all elements `value`, `zeros` or `ones`; or that it is a `cache`, zeros at
+    with all elements `value`, `zeros` or `ones`; `sinusoids`, a table of positions that
+    is not trained and that files may lack; or that it is a `cache`, zeros at
     first, which layers write as they generate and no file has; `decay` that weight decay applies;
     `frozen` that it is not trained: no rank has a gradient or a state of it.
     `copies` are other names under which files hold the same values, as they do for a
@@ -46,8 +47,8 @@ def Galvatron_ParameterOp
     Constraints:
     - (C1) the type is a tensor of static shape with at least one element, and
       takes at most 2^46 bytes;
-    - (C2) `init` is `normal`, `constant`, `zeros`, `ones` or `cache`, which is
-      `frozen`;
+    - (C2) `init` is `normal`, `constant`, `zeros`, `ones`, `sinusoids` or `cache`;
+      the last two are `frozen`, and `sinusoids` is of a matrix;
     - (C3) `std` is there exactly if `init` is `normal`, and is positive; `value`
       exactly if it is `constant`, and is finite;
     - (C4) the name is not empty;

@@ -44,12 +44,12 @@ def NN_GatedGeluOp
     : NN_ForwardOp<"gated_gelu", ["getFlops"], [], ["getReusableOperand"]> {
   let summary = "A Gaussian error linear unit as gate of another value.";
   let description = [{
-    `y = gelu(gate) * up`, the GELU in its tanh form.
+    `y = gelu(gate) * up`, the GELU in its tanh form, with `exact` in the erf form.
 
     Constraints:
     1. `up` and `y` have the type of `gate`.
   }];
-  let arguments = (ins NN_Float:$gate, NN_Float:$up);
+  let arguments = (ins NN_Float:$gate, NN_Float:$up, UnitAttr:$exact);
   let results = (outs NN_Float:$y);
   let assemblyFormat = [{
     $gate `,` $up attr-dict `:` functional-type(operands, results)
@@ -63,7 +63,8 @@ def NN_GatedGeluGradOp
     Constraints:
     1. `up`, `dy`, `dgate` and `dup` have the type of `gate`.
   }];
-  let arguments = (ins NN_Float:$gate, NN_Float:$up, NN_Float:$dy);
+  let arguments = (ins NN_Float:$gate, NN_Float:$up, NN_Float:$dy,
+                       UnitAttr:$exact);
   let results = (outs NN_Float:$dgate, NN_Float:$dup);
   let assemblyFormat = [{
     $gate `,` $up `,` $dy attr-dict `:` functional-type(operands, results)

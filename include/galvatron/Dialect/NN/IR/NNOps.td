@@ -11,6 +11,7 @@
 include "galvatron/Dialect/NN/IR/NNActivationOps.td"
 include "galvatron/Dialect/NN/IR/NNBase.td"
 include "galvatron/Dialect/NN/IR/NNPositionOps.td"
+include "galvatron/Dialect/NN/IR/NNScalingOps.td"
 
 def NN_EmbeddingOp
     : NN_ForwardOp<"embedding", ["getFlops", "getMovedBytes"],
@@ -719,7 +720,8 @@ def NN_GroupedAttentionOp
     values per *key head*: query head `h` uses key head
     `h / (heads / key heads)`. With `causal`, query `r` of `Tq` sees keys `0 .. r
     + Tk - Tq`; with `window` only the last `window` of these, its own among
-    them. No query of a sample sees a key whose `mask` is 0; a query that sees
+    them. Without `causal` a window reaches as far to the other side: of keys that
+    are less than `window` away. No query of a sample sees a key whose `mask` is 0; a query that sees
     none gives zeros. With `starts` and `document_length` as in `nn.attention` a
     query sees no key before its document. With `bias`, element `j - r + queries - 1` of its row of head `h` is
     added to the scaled score of query `r` and key `j`. It has the heads of all ranks,
@@ -738,7 +740,7 @@ def NN_GroupedAttentionOp
     3. `o` is `[samples, queries, heads * head size]`, or a block like `q`.
     4. `lse` is `[samples, heads, queries]`, of a block `[rows, heads]`.
     5. `0 <= dropout < 1`.
-    6. `window` is 0 (none) or positive, and then `causal` is there.
+    6. `window` is 0 (none) or positive.
     7. `mask`, if present, is `[samples, keys]`.
     8. `bias`, if present, is `[samples, whole heads, queries + keys - 1]`, where
        heads divide the whole heads, and `scale` is not 0.
@@ -790,7 +792,7 @@ def NN_GroupedAttentionGradOp
        `q`.
     4. `lse` is `[samples, heads, queries]`, of a block `[rows, heads]`.
     5. `0 <= dropout < 1`.
-    6. `window` is 0 (none) or positive, and then `causal` is there.
+    6. `window` is 0 (none) or positive.
     7. `mask`, if present, is `[samples, keys]`.
     8. `bias`, if present, is `[samples, whole heads, queries + keys - 1]`, where
        heads divide the whole heads, and `scale` is not 0.

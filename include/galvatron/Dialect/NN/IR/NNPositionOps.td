@@ -188,13 +188,15 @@ def NN_MeanOp
                    ["separateDocuments", "keepKeys"]> {
   let summary = "The mean over the positions of every sample.";
   let description = [{
-    `y[s, :] = sum over t of x[s, t, :] / positions`.
+    `y[s, :] = sum over t of x[s, t, :] / positions`. With `beside_first` the mean
+    is of all but the first position, and stands behind that one: what DINOv2's head
+    for classes reads.
 
     Constraints:
-    1. `x` has rank 3.
-    2. `y` is `[samples, width]`.
+    1. `x` has rank 3, and with `beside_first` at least two positions.
+    2. `y` is `[samples, width]`, with `beside_first` `[samples, 2 * width]`.
   }];
-  let arguments = (ins NN_Float:$x);
+  let arguments = (ins NN_Float:$x, UnitAttr:$beside_first);
   let results = (outs NN_Float:$y);
   let assemblyFormat = "$x attr-dict `:` functional-type(operands, results)";
 }
@@ -204,13 +206,13 @@ def NN_MeanOp
 def NN_MeanGradOp : NN_Op<"mean_grad"> {
   let summary = "Gradient of a mean over positions.";
   let description = [{
-    `dx[s, t, :] = dy[s, :] / positions`.
+    `dx[s, t, :] = dy[s, :] / positions`; `beside_first` as in `nn.mean`.
 
     Constraints:
-    1. `dx` has rank 3.
-    2. `dy` is `[samples, width]`.
+    1. `dx` has rank 3, and with `beside_first` at least two positions.
+    2. `dy` is `[samples, width]`, with `beside_first` `[samples, 2 * width]`.
   }];
-  let arguments = (ins NN_Float:$dy);
+  let arguments = (ins NN_Float:$dy, UnitAttr:$beside_first);
   let results = (outs NN_Float:$dx);
   let assemblyFormat = "$dy attr-dict `:` functional-type(operands, results)";
 }
