@@ -460,6 +460,14 @@ class TransformersTest(Comparison):
         self.library("Falcon", hidden_size=32, num_hidden_layers=3, num_attention_heads=4,
                      num_kv_heads=2, new_decoder_architecture=True)
 
+    def test_distances_times_slopes(self):
+        """ALiBi, with heads that are no power of two where the families agree on them."""
+        text = self.library("Bloom", hidden_size=24, n_layer=3, n_head=6).ir()
+        self.assertEqual(text.count("distance = 1."), 1)
+        text = self.library("Mpt", d_model=24, n_layers=3, n_heads=4, max_seq_len=LENGTH,
+                            expansion_ratio=4).ir()
+        self.assertEqual(text.count("distance = 1."), 1)
+
     def test_olmo_with_a_limit(self):
         text = self.decoder("Olmo", clip_qkv=0.1, attention_bias=True).ir()
         self.assertEqual(text.count("nn.clip"), 3)

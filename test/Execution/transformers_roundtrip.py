@@ -6,8 +6,8 @@
     transformers_roundtrip.py --bin=build/bin
 
 Random models made by transformers, a GPT-2 and one of each decoder family of the
-LLaMA kind that the installed version has, a BERT, a ViT, a Swin and three T5, are trained for a few
-steps on four ranks from their model.safetensors. What `--save` and a checkpoint leave
+LLaMA kind that the installed version has, encoders, models of images, three T5 and a
+PEGASUS, are trained for a few steps on four ranks from their model.safetensors. What `--save` and a checkpoint leave
 must load in transformers, with the same validation loss and, of decoders, those of
 T5 too, the same greedy continuation, which every logit takes part in. Exits with 77, which ctest takes for a skip, where torch
 or transformers is missing: `scripts/test --pypi` installs them.
@@ -46,6 +46,7 @@ CONFIGS = {
     "Qwen2": decoder(use_sliding_window=True, sliding_window=7,
                      max_window_layers=1, tie_word_embeddings=True),
     "Qwen3": decoder(head_dim=12),
+    "Olmo": decoder(clip_qkv=0.1),
 }
 
 
@@ -71,7 +72,23 @@ ENCODERS = [
         "feed_forward_proj": "gated-gelu", "scale_decoder_outputs": False}),
     ("T5", "T5ForConditionalGeneration", T5 | {
         "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    ("Pegasus", "PegasusForConditionalGeneration", {
+        "vocab_size": VOCAB, "d_model": 48, "encoder_layers": 2, "decoder_layers": 3,
+        "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 80, "decoder_ffn_dim": 56, "max_position_embeddings": LENGTH,
+        "dropout": 0.0, "scale_embedding": True}),
+    # No query's window is padding alone, of which the library makes NaN.
+    ("ModernBert", "ModernBertForMaskedLM", {
+        "vocab_size": VOCAB, "hidden_size": 48, "intermediate_size": 80,
+        "num_hidden_layers": 4, "num_attention_heads": 4, "local_attention": LENGTH + 2,
+        "max_position_embeddings": LENGTH, "pad_token_id": 0, "bos_token_id": 1,
+        "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}),
+    ("Dinov2", "Dinov2ForImageClassification", {
+        "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "image_size": 12, "patch_size": 4, "num_labels": 5, "use_swiglu_ffn": True}),
 ]
+TWO_STACKS = ("T5", "Pegasus")
+IMAGES = ("Swin", "ViT", "Dinov2")
 
 
 def check(what, good):
@@ -184,14 +201,14 @@ def check_family(tools, kind, fields):
 
 def encoder_data(kind, config):
     """What the program reads, by name, and how the library's class takes it."""
-    if kind in ("Swin", "ViT"):
+    if kind in IMAGES:
         data = {"images": torch.randn(SAMPLES, 3, config.image_size, config.image_size),
                 "classes": torch.randint(config.num_labels, (SAMPLES,))}
         return data, {"pixel_values": data["images"]}, data["classes"]
     shape, target = (SAMPLES, LENGTH), (SAMPLES, TARGET)
     length = torch.randint(LENGTH // 2, LENGTH + 1, (SAMPLES, 1))
     mask = (torch.arange(LENGTH)[None, :] < length).long()
-    if kind == "T5":
+    if kind in TWO_STACKS:
         data = {"tokens": torch.randint(VOCAB, shape), "mask": mask,
                 "decoder_tokens": torch.randint(VOCAB, target),
                 "labels": torch.randint(-1, VOCAB, target)}
@@ -201,6 +218,9 @@ def encoder_data(kind, config):
             "token_types": torch.randint(2, shape) * mask,
             "labels": torch.where((torch.rand(shape) < 0.3) & (mask == 1),
                                   torch.randint(VOCAB, shape), torch.tensor(-1))}
+    if kind == "ModernBert":
+        del data["token_types"]
+        return data, {"input_ids": data["tokens"], "attention_mask": mask}, data["labels"]
     return data, {"input_ids": data["tokens"], "attention_mask": mask,
                   "token_type_ids": data["token_types"]}, data["labels"]
 
@@ -210,7 +230,7 @@ def check_encoder(tools, kind, class_name, fields):
     config = getattr(transformers, kind + "Config")(**fields)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        lengths = [f"--decoder-seq-len={TARGET}"] if kind == "T5" else []
+        lengths = [f"--decoder-seq-len={TARGET}"] if kind in TWO_STACKS else []
         model = getattr(transformers, class_name)(config)
         if not fields.get("tie_word_embeddings", True):
             model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))

@@ -235,17 +235,19 @@ class Graph:
     def grouped_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float,
                           causal: bool, window: int = 0, dropout: float = 0.0,
                           mask: Optional[Tensor] = None,
-                          bias: Optional[Tensor] = None, cap: float = 0.0) -> Tensor:
+                          bias: Optional[Tensor] = None, cap: float = 0.0,
+                          distance: float = 0.0) -> Tensor:
         """Of queries [positions, heads, size], and keys and values of as many or
         fewer heads; keys whose `mask` is 0 do not count. `bias` is what
         `relative_bias` gives. With a `cap` scaled scores become
-        cap * tanh(score / cap)."""
+        cap * tanh(score / cap). With `distance` slopes of heads times distances are
+        added so often (ALiBi)."""
         positions, heads, size = q.shape
         return self._op("nn.grouped_attention",
                         [q, k, v] + [x for x in (mask, bias) if x is not None],
                         (positions, heads * size), (heads, positions), causal=causal,
                         scale=scale, window=window or None, dropout=dropout or None,
-                        cap=cap or None)
+                        cap=cap or None, distance=distance or None)
 
     def relative_bias(self, table: Parameter, positions: int, max_distance: int,
                       bidirectional: bool) -> Tensor:

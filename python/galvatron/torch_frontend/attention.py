@@ -64,6 +64,30 @@ def mask_kind(allowed: Optional[torch.Tensor], queries: int, keys: int
     raise NoCounterpart("a mask that is neither causal nor a window")
 
 
+def slope(head: int, heads: int) -> float:
+    """Of a head in ALiBi (Press et al., arXiv 2108.12409), also where heads are no power
+    of two, as nn has it."""
+    power = 2 ** math.floor(math.log2(heads))
+    return float(2.0 ** (-8 / power * (head + 1)) if head < power
+                 else 2.0 ** (-4 / power * (2 * (head - power) + 1)))
+
+
+def distance_factor(added: torch.Tensor, heads: int) -> Optional[float]:
+    """How often constants [.., heads, queries or 1, keys] that are added to scores are
+    the slopes of heads times the place of the key, which a softmax cannot tell from
+    distances; None if they are something else."""
+    if added.dim() < 3 or added.shape[-3] != heads or added.shape[-1] < 2:
+        return None
+    steps = added.double().diff(dim=-1)
+    slopes = torch.tensor([slope(head, heads) for head in range(heads)],
+                          dtype=torch.float64)[:, None, None]
+    factor = float((steps / slopes).mean())
+    # The constants may be rounded to f32, as large as the places are.
+    allowed = 1e-6 * max(1.0, float(added.double().abs().max()))
+    return factor if factor and torch.allclose(steps, factor * slopes.expand(steps.shape),
+                                               rtol=0, atol=allowed) else None
+
+
 def split_mask(value: Any, samples: int
                ) -> Tuple[Optional[torch.Tensor], Optional[Tensor]]:
     """The pairs that count and the mask of keys, of what is given as a mask."""
@@ -126,7 +150,8 @@ def with_repeats(view: View, repeats: int) -> View:
 
 def attend(low: Lowering, q: View, k: View, v: View, scale: float,
            allowed: Optional[torch.Tensor], mask: Optional[Tensor],
-           dropout: float, bias: Optional[Bias] = None, cap: float = 0.0) -> View:
+           dropout: float, bias: Optional[Bias] = None, cap: float = 0.0,
+           distance: float = 0.0) -> View:
     """Adds attention of [samples, heads, positions, size] to the graph. `allowed`
     says which pairs count, `mask` which keys; `bias` is added to the scores, or they
     are capped."""
@@ -137,6 +162,7 @@ def attend(low: Lowering, q: View, k: View, v: View, scale: float,
     several, _, positions, _ = q.layout.shape
     if len(q.tensor.shape) == 3 and q.layout.shape == k.layout.shape == \
             v.layout.shape and allowed is None and mask is None and not cap and \
+            not distance and \
             q.tensor.shape[:2] == (several // low.samples, positions):
         return biases.in_windows(low, q, k, v, scale, bias, dropout)
     samples, heads, queries, size = q.layout.shape
@@ -153,8 +179,11 @@ def attend(low: Lowering, q: View, k: View, v: View, scale: float,
     layouts = [layout.transpose(1, 2) for layout in layouts]
     packed = _packed(q, k, v, layouts, heads, size)
     causal, window = mask_kind(allowed, queries, keys)
+    if distance and (not causal or bias is not None):
+        raise NoCounterpart("distances that are added to scores (ALiBi) without a causal "
+                            "mask, or beside a bias")
     if packed and queries == keys and not window and mask is None and bias is None \
-            and not cap:
+            and not cap and not distance:
         graph.split(q.tensor, (queries, 3, heads * size))
         result = graph.attention(q.tensor, heads, scale, causal, dropout)
     else:
@@ -172,7 +201,8 @@ def attend(low: Lowering, q: View, k: View, v: View, scale: float,
         if added is not None and added.shape[0] != heads:
             raise NoCounterpart(f"biases of {added.shape[0]} heads for {heads}")
         result = graph.grouped_attention(tensors[0], tensors[1], tensors[2], scale,
-                                         causal, window, dropout, mask, added, cap)
+                                         causal, window, dropout, mask, added, cap,
+                                         distance)
     layout = Layout.contiguous((samples, queries, heads, size)).transpose(1, 2)
     return View(result, layout)
 

@@ -242,12 +242,6 @@ def _cumsum(low: Lowering, x: Any, *_: Any) -> Any:
                         "no padding, as RoBERTa has them: call it with position_ids")
 
 
-@handles("baddbmm")
-def _baddbmm(low: Lowering, *_: Any, **__: Any) -> Any:
-    raise NoCounterpart("distances that are added to scores (ALiBi) are not read; a "
-                        "config.json of 'bloom' or 'mpt' is")
-
-
 @handles("detach")
 def _detach(low: Lowering, x: Any) -> Any:
     raise NoCounterpart("a value whose gradient is cut off")
@@ -378,6 +372,11 @@ def masked(low: Lowering, scores: Scores, mask: Any) -> Scores:
     """Scores where only what the mask allows counts."""
     if scores.probabilities:
         raise NoCounterpart("a mask behind a softmax")
+    if isinstance(mask, torch.Tensor) and mask.is_floating_point() and \
+            not scores.distance:
+        factor = attention.distance_factor(mask, scores.q.layout.shape[1])
+        if factor is not None:
+            return dataclasses.replace(scores, distance=factor)
     if isinstance(mask, Bias):
         if scores.bias is not None:
             raise NoCounterpart("two biases of scores")

@@ -26,8 +26,13 @@ def _matmul(low: Lowering, a: Any, b: Any) -> Any:
         return multiply(low, a, b, 0)
     if isinstance(a, Scores) and a.probabilities:
         value = low.view(b)
-        return attention.attend(low, a.q, a.k, value, a.scale, a.allowed, a.mask,
-                                a.dropout, a.bias, a.cap)
+        flat = len(value.layout.dims) == 3
+        result = attention.attend(
+            low, a.q, a.k, _heads_apart(low, value, a.q.layout.shape[1]) if flat else value,
+            a.scale, a.allowed, a.mask, a.dropout, a.bias, a.cap, a.distance)
+        shape = result.layout.shape
+        return View(result.tensor, result.layout.reshape(
+            (shape[0] * shape[1], *shape[2:]))) if flat else result
     scale = 1.0
     for value in (a, b):
         if isinstance(value, Function):
@@ -42,6 +47,28 @@ def _matmul(low: Lowering, a: Any, b: Any) -> Any:
     if len(q.layout.dims) != 4 or len(k.layout.dims) != 4:
         raise NoCounterpart("a product of two activations that is no part of attention")
     return Scores(q, View(k.tensor, k.layout.transpose(-2, -1)), scale)
+
+
+def _heads_apart(low: Lowering, x: View, heads: int) -> View:
+    """[samples * heads, ..] as [samples, heads, ..]."""
+    return View(x.tensor, x.layout.reshape((low.samples, heads, *x.layout.shape[1:])))
+
+
+@handles("baddbmm")
+def _baddbmm(low: Lowering, added: Any, a: Any, b: Any, beta: float = 1,
+             alpha: float = 1) -> Any:
+    """Products of queries and keys of samples times heads, and distances."""
+    if not isinstance(added, torch.Tensor) or added.dim() != 3 or \
+            added.shape[0] % low.samples:
+        raise NoCounterpart("a product of two activations that is added to something else "
+                            "than constants")
+    heads = added.shape[0] // low.samples
+    q, k = _heads_apart(low, low.view(a), heads), _heads_apart(low, low.view(b), heads)
+    table = (beta * added).reshape(low.samples, heads, *added.shape[1:])
+    if not bool((table == table[:1]).all()):
+        raise NoCounterpart("constants added to scores that differ between samples")
+    return masked(low, Scores(q, View(k.tensor, k.layout.transpose(-2, -1)), float(alpha)),
+                  table[0])
 
 
 @handles("cat", "concat")

@@ -298,13 +298,14 @@ class PaddedImages:
 class Scores:
     """Products of queries and keys, before or behind the softmax. `allowed` is
     None or says which pairs count; `mask`, among the data, which keys; `bias` is
-    what is added. With a `cap` scaled scores are cap * tanh(score / cap) before
-    that."""
+    what is added, and `distance` how often the slopes of heads times the distances
+    are. With a `cap` scaled scores are cap * tanh(score / cap) before that."""
 
     q: View
     k: View
     scale: float = 1.0
     cap: float = 0.0
+    distance: float = 0.0
     allowed: Optional[torch.Tensor] = None
     mask: Optional[Tensor] = None
     bias: Optional[Bias] = None

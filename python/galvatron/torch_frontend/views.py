@@ -15,8 +15,8 @@ import torch
 from .reasons import NoCounterpart
 from .layout import Layout
 from .lower import UNFINISHED, Lowering, handles, operation_name
-from .values import (PATTERNS, Bias, Function, Grid, Joined, KeyMask, Rotated, Several,
-                     Turned, View, Weight)
+from .values import (PATTERNS, Bias, Function, Grid, Joined, KeyMask, Rotated, Scores,
+                     Several, Turned, View, Weight)
 from .windows import windowed
 
 
@@ -71,6 +71,9 @@ def _together(low: Lowering, x: Any) -> Any:
 def _view(low: Lowering, x: Any, shape: Sequence[int]) -> Any:
     if (whole := _together(low, x)) is not None:
         return whole
+    if isinstance(x, Scores) and tuple(shape[-2:]) in (
+            (queries := x.q.layout.shape[-2], x.k.layout.shape[-2]), (queries, -1)):
+        return x  # samples and heads apart, or not
     if isinstance(x, Joined) and x.six and list(shape[1:3]) == [x.rows, x.columns] and \
             len(shape) == 4:
         return dataclasses.replace(x, six=False)
