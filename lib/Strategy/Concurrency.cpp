@@ -11,6 +11,8 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <cassert>
+#include <map>
+#include <tuple>
 
 using namespace llvm;
 
@@ -71,6 +73,17 @@ std::vector<AwaitedSums> awaitedSums(ArrayRef<Strategy> layers) {
   std::vector<AwaitedSums> awaited(layers.size());
   // Layers whose sums may not have ended.
   SmallVector<size_t> begun;
+  // By strategies and level, as most layers are alike: whether sums of the one
+  // and the level of the other share ranks.
+  std::map<std::tuple<Strategy, Strategy, Paradigm>, bool> known;
+  auto shareRanks = [&](const Strategy &summed, const Strategy &other,
+                        Paradigm level) {
+    auto [entry, isNew] = known.try_emplace({summed, other, level}, false);
+    if (isNew)
+      entry->second =
+          groupsShareRanks(summed, summed.gradientSumLevels(), other, level);
+    return entry->second;
+  };
   for (size_t l = layers.size(); l-- > 0;) {
     auto reason = [&](size_t sum, StringRef what) {
       return ("the sum of gradients of layer " + Twine(sum) + " (" +
@@ -91,8 +104,7 @@ std::vector<AwaitedSums> awaitedSums(ArrayRef<Strategy> layers) {
         if (last < layers.size() && layers[sum] == layers[last])
           continue;
         last = sum;
-        if (groupsShareRanks(layers[sum], layers[sum].gradientSumLevels(),
-                             layers[l], paradigm))
+        if (shareRanks(layers[sum], layers[l], paradigm))
           waits = reason(sum, paradigm->purpose);
       }
     }

@@ -11,6 +11,9 @@
 
 #include <cassert>
 #include <cstdlib>
+#include <iterator>
+#include <map>
+#include <set>
 #include <tuple>
 
 using namespace llvm;
@@ -20,7 +23,8 @@ namespace galvatron {
 namespace {
 
 /// The ranks that own the blocks of a boundary, and what each has sent so far.
-/// A layout gives every block equally many owners, so they lie in one table.
+/// A layout gives every block equally many owners, so they lie in one table; of
+/// many they are kept in order, too.
 class BlockOwners {
 public:
   /// The owners among the first `ranks`, which own the first blocks.
@@ -34,6 +38,8 @@ public:
           static_cast<size_t>(layout.block(static_cast<int64_t>(rank)));
       table[block * perBlock + found[block]++] = {device, 0};
     }
+    if (perBlock > kFew)
+      idlest.resize(ranks / perBlock);
   }
 
   /// The device that sends `units` of a block to a receiver: the owner that has
@@ -41,6 +47,9 @@ public:
   int64_t send(int64_t block, int64_t receiver, int64_t units) {
     MutableArrayRef<Owner> owners = MutableArrayRef<Owner>(table).slice(
         static_cast<size_t>(block) * perBlock, perBlock);
+    if (perBlock > kFew)
+      return sendInOrder(idlest[static_cast<size_t>(block)], owners, receiver,
+                         units);
     auto key = [&](const Owner &owner) {
       return std::make_tuple(owner.sent, std::llabs(owner.device - receiver),
                              owner.device);
@@ -57,6 +66,33 @@ private:
   struct Owner {
     int64_t device, sent;
   };
+  /// Devices of a block's owners by what they have sent.
+  using BySent = std::map<int64_t, std::set<int64_t>>;
+
+  /// The same of many owners, without looking at all of them.
+  static int64_t sendInOrder(BySent &bySent, ArrayRef<Owner> owners,
+                             int64_t receiver, int64_t units) {
+    if (bySent.empty())
+      for (std::set<int64_t> &all = bySent[0]; const Owner &owner : owners)
+        all.insert(all.end(), owner.device);
+    const int64_t sent = bySent.begin()->first;
+    std::set<int64_t> &least = bySent.begin()->second;
+    auto sender = least.lower_bound(receiver);
+    // Of two that are as far away the one in front is the first.
+    const bool hasFormer = sender != least.begin();
+    if (sender == least.end() ||
+        (hasFormer && receiver - *std::prev(sender) <= *sender - receiver))
+      --sender;
+    const int64_t device = *sender;
+    bySent[sent + units].insert(least.extract(sender));
+    if (least.empty())
+      bySent.erase(sent);
+    return device;
+  }
+
+  /// So many owners of a block are looked at one by one.
+  static constexpr size_t kFew = 16;
+  std::vector<BySent> idlest; ///< by block, where it has many owners
   size_t perBlock;
   std::vector<Owner> table; ///< block by block, by rank inside
 };

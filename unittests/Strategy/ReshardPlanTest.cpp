@@ -161,6 +161,20 @@ TEST(ReshardPlan, the_idlest_and_nearest_owner_sends) {
   }
 }
 
+TEST(ReshardPlan, of_many_owners_the_idlest_and_nearest_sends) {
+  std::vector<int64_t> devices = ranks(0, 160), shuffled = devices;
+  std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937(5));
+  for (const std::vector<int64_t> &list : {devices, shuffled}) {
+    std::vector<int64_t> first(list.begin(), list.begin() + 80);
+    std::vector<int64_t> second(list.begin() + 80, list.end());
+    for (const char *from : {"tp80", "dp2.tp40", "tp20.dp4", "tp5.dp4.sdp4"})
+      for (const char *to :
+           {"dp80", "tp2.dp40", "dp4.tp20", "tp80", "tp40.dp2"})
+        for (const std::vector<int64_t> &receivers : {first, second})
+          checkSenders(get(from), get(to), first, receivers);
+  }
+}
+
 TEST(ReshardPlan, every_pair_inside_a_stage) {
   SpaceOptions all;
   all.keepDpSdp = true;
