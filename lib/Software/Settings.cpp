@@ -277,6 +277,13 @@ std::vector<std::string> Settings::others() const {
   return others;
 }
 
+std::vector<std::string> Settings::askedKeys() const {
+  std::vector<std::string> keys;
+  for (const auto &[key, value] : asked)
+    keys.push_back(key);
+  return keys;
+}
+
 void Settings::fail(StringRef key, const Twine &message) {
   if (!error)
     error = (fileName + ": '" + key + "': " + message).str();

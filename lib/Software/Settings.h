@@ -55,6 +55,8 @@ public:
               const llvm::Twine &reason);
   /// Keys that nobody asked for, in their order.
   std::vector<std::string> others() const;
+  /// Keys that somebody asked for, whether they are there or not.
+  std::vector<std::string> askedKeys() const;
   void fail(llvm::StringRef key, const llvm::Twine &message);
   llvm::Error finish();
 

@@ -119,19 +119,57 @@ constexpr std::pair<StringLiteral, StringLiteral> kUnpriced[] = {
     {"parallelism.context_parallel_rotate_method", "allgather"},
     {"parallelism.context_parallel_load_balancer", "headtail"},
     {"parallelism.expert_parallel_degree", "1"},
+    {"parallelism.expert_tensor_parallel_degree", "1"},
+    {"parallelism.enable_compiled_autograd", "False"},
+    {"parallelism.enable_fsdp_symm_mem", "False"},
+    {"parallelism.disable_loss_parallel", "False"},
+    {"parallelism.pipeline_parallel_split_points", "[]"},
     {"parallelism.module_fqns_per_model_part", "None"},
     {"parallelism.pipeline_parallel_schedule_csv", ""},
     {"parallelism.enable_async_tensor_parallel", "False"},
     {"experimental.enable_async_tensor_parallel", "False"},
     {"compile.enable_async_tensor_parallel", "False"},
+    {"compile.backend", "inductor"},
     {"debug.deterministic", "False"},
     {"debug.batch_invariant", "False"},
     {"debug.detect_anomaly", "False"},
+    {"training.deterministic", "False"},
     {"training.enable_cpu_offload", "False"},
     {"training.dtype", "float32"},
     {"training.mixed_precision_param", "bfloat16"},
     {"training.mixed_precision_reduce", "float32"},
 };
+
+/// Sections whose keys change time or memory unless they are among kPassed.
+constexpr StringLiteral kPlanSections[] = {"training", "parallelism", "compile",
+                                           "activation_checkpoint"};
+
+/// Keys of these sections, of 0.2 and 0.3, on which neither depends.
+constexpr StringLiteral kPassed[] = {
+    "training.dataset",
+    "training.dataset_path",
+    "training.max_norm",
+    "training.steps",
+    "training.seed",
+    "training.gc_freq",
+    "training.gc_debug",
+    "parallelism.spmd_backend",
+    "parallelism.context_parallel_ptrr_mask_key",
+    "parallelism.expert_parallel_comm_backend",
+    "compile.components",
+    "activation_checkpoint.preserve_rng_state",
+    "activation_checkpoint.determinism_check",
+    "activation_checkpoint.debug",
+    "activation_checkpoint.early_stop",
+    "activation_checkpoint.memory_budget",
+    "activation_checkpoint.visualize_memory_budget_pareto",
+    "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns"};
+
+/// Keys of torchtitan's main branch in place of those that 0.3 has.
+constexpr StringLiteral kOfMain[] = {
+    "training.num_tokens_per_microbatch_per_dp_rank",
+    "training.num_tokens_per_train_step", "training.max_context_length",
+    "parallelism.num_pp_microbatches"};
 
 /// Beginnings of keys that make products, or what is sent, smaller (fp8, fp4),
 /// or replace parts of the model.
@@ -241,6 +279,7 @@ private:
   void readRecomputation(Settings &settings, bool isToml,
                          const BaseFunction *base,
                          Configuration &configuration) const;
+  void readOthers(Settings &settings, SoftwareReading &reading) const;
   void visitStages(const ModelShape &shape, Configuration configuration,
                    function_ref<void(const Configuration &)> visit) const {
     for (auto [its, ours] : kSchedules) {
@@ -481,6 +520,36 @@ void Torchtitan::readRecomputation(Settings &settings, bool isToml,
   configuration.recomputedEvery = every > 1 ? every : 0;
 }
 
+/// Takes note of keys that change nothing; fails for those of the plan's
+/// sections that nobody knows, and for sections that are misspelt.
+void Torchtitan::readOthers(Settings &settings,
+                            SoftwareReading &reading) const {
+  const std::vector<std::string> sections(std::begin(kPlanSections),
+                                          std::end(kPlanSections));
+  std::vector<std::string> known = settings.askedKeys();
+  known.insert(known.end(), std::begin(kPassed), std::end(kPassed));
+  for (const std::string &key : settings.others()) {
+    const std::string section = StringRef(key).split('.').first.str();
+    const bool ofPlan = is_contained(sections, section);
+    constexpr unsigned kNear = 2;
+    const bool misspelt = !ofPlan && any_of(sections, [&](StringRef other) {
+      return other.edit_distance(section, true, kNear) <= kNear;
+    });
+    if (is_contained(kPassed, key) || (!ofPlan && !misspelt))
+      reading.passed.push_back(key);
+    else if (priced)
+      reading.unread.push_back(key);
+    else if (is_contained(kOfMain, key))
+      settings.fail(key, "a key of torchtitan's main branch: those of 0.2 and "
+                         "0.3 are read");
+    else
+      settings.fail(key, "not known: whether it changes time or memory cannot "
+                         "be told" +
+                             didYouMean(misspelt ? section : key,
+                                        misspelt ? sections : known));
+  }
+}
+
 Expected<SoftwareReading> Torchtitan::read(StringRef text,
                                            StringRef fileName) const {
   Expected<Settings> parsed = Settings::parse(text, fileName);
@@ -605,7 +674,7 @@ Expected<SoftwareReading> Torchtitan::read(StringRef text,
                   compile ? "torchtitan,compile=off prices what is not compiled"
                           : "expected false beside compile=off");
   readRecomputation(settings, isToml(text), base, configuration);
-  reading.passed = settings.others();
+  readOthers(settings, reading);
   if (Error error = settings.finish())
     return error;
   configuration.blocks = Configuration::blocksCounting(

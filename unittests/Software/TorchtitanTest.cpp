@@ -101,6 +101,25 @@ TEST(Torchtitan, TheFastestIsThatOfAllPrices) {
   }
 }
 
+/// A key of the plan's sections that nobody knows may be a misspelt degree.
+TEST(Torchtitan, RefusesKeysThatNobodyKnows) {
+  const std::string shards = "data_parallel_shard_degree = 8\n";
+  const std::string batch = "local_batch_size = 1\n";
+  EXPECT_EQ(refusalOf(toml(shards + "tensor_parallel_degre = 2\n", batch)),
+            "run.toml: 'parallelism.tensor_parallel_degre': not known: whether "
+            "it changes time or memory cannot be told; did you mean "
+            "'parallelism.tensor_parallel_degree'?");
+  EXPECT_EQ(refusalOf(toml(shards, batch + "num_tokens_per_train_step = 1\n")),
+            "run.toml: 'training.num_tokens_per_train_step': a key of "
+            "torchtitan's main branch: those of 0.2 and 0.3 are read");
+  EXPECT_EQ(
+      refusalOf(toml(shards, batch + "[paralelism]\n"
+                                     "tensor_parallel_degree = 2\n")),
+      "run.toml: 'paralelism.tensor_parallel_degree': not known: whether it "
+      "changes time or memory cannot be told; did you mean 'parallelism'?");
+  EXPECT_EQ(refusalOf(toml(shards, batch + "[my_section]\nparts = 2\n")), "");
+}
+
 TEST(Torchtitan, ReadsFilesOfTheVersionBefore) {
   SoftwareReading reading = llvm::cantFail(torchtitan()->read(
       toml("data_parallel_shard_degree = 4\ntensor_parallel_degree = 2\n",
