@@ -23,12 +23,21 @@ MODELS = {
                   "head_width": 128, "ffn": 25600, "vocab": 151936},
 }
 MODELS["Qwen3-8B"] = MODELS["qwen3-8b"]
-# Cards, as `published` calls them.
+# The name of weights in fp8, which one of two runs trained in bf16.
+MODELS["Qwen3-14B-FP8"] = {**LLAMA, "layers": 40, "hidden": 5120, "heads": 40,
+                           "head_width": 128, "ffn": 17408, "vocab": 151936}
+# Cards, as `published` calls them; 184 GiB are a GB200's.
 CARDS = {"H100": "H100-SXM5-80GB", "H100 (95 GiB)": "H100-SXM-96GB",
-         "A100-80GB": "A100-SXM4-80GB", "B200": "B200-SXM-180GB"}
+         "A100-80GB": "A100-SXM4-80GB", "B200": "B200-SXM-180GB",
+         "B200 (power limited)": "B200-SXM-180GB", "H20": "H20-SXM-96GB",
+         "GB200/B200 class (184 GiB)": "GB200-186GB"}
 EXECUTIONS = {"internevo": "fused", "simumax_b200": "megatron-core",
-              "megatron_bridge_cards": "megatron-core",
+              "megatron_bridge_cards": "megatron-core", "ms_swift": "megatron-core",
               "torchao_torchtitan_fp8": "torchtitan", "threads_cp_moe": "torchtitan"}
+# Sources whose rows have the allocator's peak in bytes of 10^9, which their
+# software prints as what it reserved.
+RESERVED = ("torchao_torchtitan_fp8",)
+RECOMPUTATIONS = {"alternate layers": "selective_alternate_layers"}
 # Gbit/s a node, where the source prints it.
 NETWORKS = {"internevo": 400}
 SHARDING = {None: "ddp", 0: "ddp", 1: "zero1", 3: "zero3"}
@@ -46,6 +55,21 @@ def step_seconds(row):
     return None
 
 
+def filled(source, row):
+    """The row with what follows from the rest of it: degrees whose product is the
+    number of cards, and torchtitan's recomputation where the command that is
+    printed leaves it as llama3_8b() has it."""
+    row = dict(row)
+    if row.get("dp") == row.get("n_gpus") is not None:
+        row = {**{"tp": 1, "pp": 1}, **row}
+    if row.get("tp") and row.get("pp") and row.get("n_gpus"):
+        parts = row["tp"] * row["pp"] * (row.get("cp") or 1)
+        row.setdefault("dp", row["n_gpus"] // parts)
+    if EXECUTIONS.get(source) == "torchtitan":
+        row.setdefault("recompute", "selective_op")
+    return row
+
+
 def reason(row):
     """Why no execution expresses a row, before its sizes are looked at."""
     features = row.get("features") or ()
@@ -55,14 +79,12 @@ def reason(row):
         return "parts of a step"
     if (row.get("ulysses") or 1) > 1 and (row.get("cp") or 1) > 1:
         return "Ulysses and a ring"
-    if not str(row.get("precision")).startswith("bf16") or "fp8" in str(row):
+    if not str(row.get("precision")).startswith("bf16"):
         return "precision " + str(row.get("precision"))
     if "offload" in features or row.get("offload"):
         return "offloading"
     if "LoRA" in (row.get("note") or ""):
         return "adapters"
-    if isinstance((row.get("also") or {}).get("zero1_group"), int):
-        return "optimizer states of groups"
     if row.get("gpu") not in CARDS:
         return "device type " + str(row.get("gpu"))
     if row.get("model") not in MODELS:
@@ -84,6 +106,9 @@ def converted(source, row):
     peak = re.search(r"peak allocated ([\d.]+) GiB", row.get("note") or "")
     if peak:
         measured["memory_gib"] = float(peak[1])
+    elif source in RESERVED and "memory_gb" in row:
+        measured["memory_gb"] = row["memory_gb"]
+    group = (row.get("also") or {}).get("zero1_group")
     stages = row["pp"]
     return {
         "id": row["id"], "model": row["model"], "model_shape": MODELS[row["model"]],
@@ -95,7 +120,9 @@ def converted(source, row):
         "vpp": row.get("vp") or 1,
         "dp_mode": SHARDING.get(row.get("zero"), "zero2"),
         "schedule": "none" if stages == 1 else "1f1b",
-        "recompute": row.get("recompute") or "none",
+        "recompute": RECOMPUTATIONS.get(row.get("recompute"),
+                                        row.get("recompute") or "none"),
+        "states_group": group if isinstance(group, int) else None,
         "sequence_parallel": row.get("sp") or False,
         "options": [] if "eager" in str(row) else ["compile"],
         "measured": measured, "derived": {"iter_time_s": measured["iter_time_s"]}}
@@ -105,5 +132,6 @@ def rows(folder):
     """(source, row, None) or (source, row as it stands, why it is left out)."""
     for path in sorted(folder.glob("*.json")):
         for row in json.loads(path.read_text()):
+            row = filled(path.stem, row)
             why = reason(row)
             yield path.stem, row if why else converted(path.stem, row), why

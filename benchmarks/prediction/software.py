@@ -70,6 +70,8 @@ def printed_facts(source, row):
         facts["overlaps-tensor"] = "on"
     if (row.get("cp") or 1) > 1:
         facts["context-parallel"] = row["cp"]
+    if row.get("states_group"):
+        facts["states-group"] = row["states_group"]
     if row.get("ulysses"):
         facts["context-way"] = "exchange"
     # torchtitan's tensor parallelism cuts rows unless it is told otherwise.
@@ -78,7 +80,8 @@ def printed_facts(source, row):
         facts["sequence-parallel"] = "on"
     if row.get("recompute") in RECOMPUTATIONS:
         facts["recompute"] = RECOMPUTATIONS[row["recompute"]]
-    if source == "torchtitan" and "compile" in (row.get("options") or ()):
+    if (EXECUTIONS.get(source) == "torchtitan"
+            and "compile" in (row.get("options") or ())):
         # The compiled loss (components/loss.py, 2025) keeps the 16-bit logits
         # and writes their gradient.
         facts["logit-bytes"] = 4

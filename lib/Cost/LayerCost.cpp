@@ -277,11 +277,14 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
       seconds(Group::Parameters, Collective::AllGather, {Time::Forward});
   parts.scatter = seconds(Group::Parameters, Collective::ReduceScatter,
                           {Time::Backward, Time::Weight});
-  parts.sync =
-      seconds(Group::Gradients, Collective::AllReduce, {Time::Step}) +
-      seconds(Group::Gradients, Collective::ReduceScatter, {Time::Step});
-  double gathered =
-      seconds(Group::Gradients, Collective::AllGather, {Time::Update});
+  // Of ranks that shard parameters a step's sums and gathers are those of
+  // states that are sharded alone, in groups.
+  double gathered = 0;
+  for (Group among : {Group::Parameters, Group::Gradients}) {
+    parts.sync += seconds(among, Collective::AllReduce, {Time::Step}) +
+                  seconds(among, Collective::ReduceScatter, {Time::Step});
+    gathered += seconds(among, Collective::AllGather, {Time::Update});
+  }
   parts.update += gathered;
   parts.updateAtHome += gathered;
   return parts;

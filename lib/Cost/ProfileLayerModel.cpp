@@ -20,6 +20,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 using namespace llvm;
 
@@ -84,6 +85,8 @@ ProfileLayerModel::get(std::string name, std::string dtype,
     text += "/adds-gradients";
   if (software.sumsEverywhere)
     text += "/sums-everywhere";
+  if (software.shardsStatesAlone)
+    text += "/states-alone";
   raw_string_ostream os(text);
   os << format("/%.17g", measuredFlops);
   for (size_t kind = 0; kind < layers.size(); ++kind) {
@@ -478,6 +481,9 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
                        "not say what these take");
   int64_t zdp = strategy.optimizerShards();
   int64_t sdp = strategy.degree(strategy.parameterSharding());
+  const bool groups = software.shardsStatesAlone && sdp > 1;
+  if (groups)
+    zdp = std::exchange(sdp, 1);
   int64_t tp = strategy.degree(strategy.on(LayerAxis::Tensor));
   bool checkpoint = strategy.checkpoint();
   auto divided = [](int64_t bytes, int64_t parts) {
@@ -645,7 +651,9 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
       checkpoint ? Time::Recompute : Time::Backward, gathered);
   add(Group::Parameters, Collective::ReduceScatter, Time::Backward,
       fullGradients);
-  int64_t summed = 0;
+  // The ranks among which states alone are cut.
+  const Group owners = groups ? Group::Parameters : Group::Gradients;
+  int64_t summed = 0, scattered = 0;
   if (strategy.sumsOnce() && zdp == 1)
     summed = states(gradient);
   if (zdp > 1) {
@@ -655,11 +663,16 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
     if (software.sumsEverywhere)
       summed += own;
     else
-      add(Group::Gradients, Collective::ReduceScatter, Time::Step, own);
-    add(Group::Gradients, Collective::AllGather, Time::Update,
+      scattered = own;
+    add(owners, Collective::ReduceScatter, Time::Step, scattered);
+    add(owners, Collective::AllGather, Time::Update,
         states(width) - borrowedStates(width));
   }
-  add(Group::Gradients, Collective::AllReduce, Time::Step, summed);
+  add(owners, Collective::AllReduce, Time::Step, summed);
+  // Every rank of a group sums what it has with its peers in the others.
+  if (groups && strategy.sumsOnce())
+    add(Group::Gradients, Collective::AllReduce, Time::Step,
+        summed + divided(scattered, zdp));
   out.normBytes = owned(gradient);
   // A gradient is read once more, of the width that it is stored in.
   out.updateBytes =

@@ -11,6 +11,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/MathExtras.h"
 
 #include <set>
 
@@ -52,13 +53,115 @@ std::pair<StringRef, StringRef> variableOf(StringRef word) {
   return {name, absent};
 }
 
-/// A word with the value of the variable that it is, as often as that is one.
-/// In its own assignment, TP=${TP:-8}, a variable is what the environment has:
-/// it has its default.
-std::string resolved(StringRef word, const Variables &variables) {
+std::string resolved(StringRef word, const Variables &variables, int &left);
+
+/// An integer expression of a shell, "80 / $PP": whole numbers, variables and
+/// parentheses with + - * / %.
+class Arithmetic {
+public:
+  /// `factorsLeft`: so many factors are looked at, of this one and of those
+  /// that are its variables; a variable may name itself.
+  Arithmetic(StringRef text, const Variables &variables, int &factorsLeft)
+      : rest(text), variables(variables), factorsLeft(factorsLeft) {}
+
+  /// None: a variable that is not set, or something else.
+  std::optional<int64_t> value() {
+    std::optional<int64_t> whole = sum();
+    return rest.ltrim().empty() ? whole : std::nullopt;
+  }
+
+private:
+  /// Takes one of the signs off the front; 0: there is none.
+  char sign(StringRef signs) {
+    rest = rest.ltrim();
+    if (rest.empty() || !signs.contains(rest.front()))
+      return 0;
+    char found = rest.front();
+    rest = rest.drop_front();
+    return found;
+  }
+
+  std::optional<int64_t> sum() {
+    std::optional<int64_t> left = product();
+    while (left) {
+      const char which = sign("+-");
+      if (!which)
+        break;
+      std::optional<int64_t> right = product();
+      int64_t both = 0;
+      if (!right || (which == '+' ? AddOverflow(*left, *right, both)
+                                  : SubOverflow(*left, *right, both)))
+        return std::nullopt;
+      left = both;
+    }
+    return left;
+  }
+
+  std::optional<int64_t> product() {
+    std::optional<int64_t> left = factor();
+    while (left) {
+      const char which = sign("*/%");
+      if (!which)
+        break;
+      std::optional<int64_t> right = factor();
+      int64_t both = 0;
+      if (!right ||
+          (which == '*' ? MulOverflow(*left, *right, both) != 0 : *right < 1))
+        return std::nullopt;
+      left = which == '*'   ? both
+             : which == '/' ? *left / *right
+                            : *left % *right;
+    }
+    return left;
+  }
+
+  std::optional<int64_t> factor() {
+    if (--factorsLeft < 0)
+      return std::nullopt;
+    if (sign("(")) {
+      std::optional<int64_t> inside = sum();
+      return sign(")") ? inside : std::nullopt;
+    }
+    // "${N:-8}", "$N", or "N", which is a variable here, too.
+    StringRef word =
+        rest.take_front(rest.starts_with("${")
+                            ? std::min(rest.find('}'), rest.size() - 1) + 1
+                            : rest.take_while([](char c) {
+                                    return isAlnum(c) || c == '_' || c == '$';
+                                  })
+                                  .size());
+    rest = rest.drop_front(word.size());
+    int64_t number = 0;
+    if (!word.getAsInteger(10, number))
+      return number;
+    const std::string name =
+        word.starts_with("$") ? word.str() : ("$" + word).str();
+    if (!StringRef(resolved(name, variables, factorsLeft))
+             .getAsInteger(10, number))
+      return number;
+    return std::nullopt;
+  }
+
+  StringRef rest;
+  const Variables &variables;
+  int &factorsLeft;
+};
+
+/// A word with the value of the variable or of the integer expression that it
+/// is, as often as that is one. In its own assignment, TP=${TP:-8}, a variable
+/// is what the environment has: it has its default. `factorsLeft`: as
+/// Arithmetic has it.
+std::string resolved(StringRef word, const Variables &variables,
+                     int &factorsLeft) {
   std::string text = word.str();
   std::set<std::string> met;
   while (true) {
+    if (StringRef inside = text;
+        inside.consume_front("$((") && inside.consume_back("))")) {
+      std::optional<int64_t> value =
+          Arithmetic(inside, variables, factorsLeft).value();
+      return value ? std::to_string(*value) : text;
+    }
     auto [name, absent] = variableOf(text);
     auto entry = variables.find(name.str());
     const bool isSet =
@@ -72,7 +175,7 @@ std::string resolved(StringRef word, const Variables &variables) {
 }
 
 /// The words of a script: comments and continued lines go, quotes come off,
-/// parentheses of arrays stand alone.
+/// parentheses of arrays stand alone, integer expressions are words.
 std::vector<std::string> wordsOf(StringRef text) {
   std::vector<std::string> words;
   std::string word;
@@ -99,6 +202,11 @@ std::vector<std::string> wordsOf(StringRef text) {
         word += text[i];
         open = true;
       }
+    } else if (text.substr(i).starts_with("$((")) {
+      const size_t behind = std::min(text.find("))", i), text.size() - 2) + 2;
+      word += text.slice(i, behind);
+      open = true;
+      i = behind - 1;
     } else if (c == '#' && !open) {
       i = std::min(text.find('\n', i), text.size());
     } else if (isSpace(c) || c == '(' || c == ')' || c == ';') {
@@ -182,7 +290,8 @@ Expected<Arguments> Arguments::parse(StringRef text, StringRef fileName,
       return makeError(fileName + ": flag --" + flag +
                        ": expected no value, found '" + value + "'");
     }
-    std::string found = resolved(value, variables);
+    int factors = 500;
+    std::string found = resolved(value, variables, factors);
     while (entry->takesMore && i + 1 < words.size() &&
            all_of(words[i + 1], [](char c) { return isAlnum(c) || c == '_'; }))
       found += " " + words[++i];

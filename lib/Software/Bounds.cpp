@@ -54,7 +54,7 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
   const bool again = degrees.recompute == Recompute::Full;
   auto [entry, isNew] = known.insert(
       {{shape.vocabulary, degrees.tensor, degrees.data, degrees.context,
-        degrees.microBatch, degrees.shards(), int64_t(degrees.sharding),
+        degrees.microBatch, degrees.stateShards(), int64_t(degrees.sharding),
         int64_t(degrees.sequenceParallel), int64_t(degrees.recompute),
         degrees.modules.scores + 2 * degrees.modules.norms +
             4 * int64_t(degrees.modules.mlp),
@@ -100,8 +100,12 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
         bestMove(degrees, degrees.chunks > 1)
             .seconds(double(model->boundaryBytesPerSample(0)),
                      double(degrees.microBatch * degrees.sharing()));
+  auto [ring, isNewRing] = contextLinks.insert(
+      {{degrees.tensor, degrees.data, degrees.context}, {}});
+  if (isNewRing)
+    ring->second = contextLink(degrees, cluster);
   const ContextSeconds context =
-      contextSeconds(shape, degrees, execution, cluster, dtype);
+      contextSeconds(shape, degrees, execution, cluster, ring->second, dtype);
   seconds.contextForward = context.forward;
   seconds.contextBackward = context.backward;
   for (auto [kind, end] :
@@ -191,10 +195,12 @@ void LeastSteps::addSharing(Seconds &seconds, LayerModel &model,
             2 * gather + on(Group::Parameters, Collective::ReduceScatter,
                             Time::Backward));
     }
+    double summed = 0;
+    for (Group among : {Group::Parameters, Group::Gradients})
+      summed += on(among, Collective::AllReduce, Time::Step) +
+                on(among, Collective::ReduceScatter, Time::Step);
     if (sums)
-      least(seconds.sums,
-            on(Group::Gradients, Collective::AllReduce, Time::Step) +
-                on(Group::Gradients, Collective::ReduceScatter, Time::Step));
+      least(seconds.sums, summed);
   }
 }
 
@@ -283,8 +289,7 @@ int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,
   const ProfileLayer &block = layers[1];
   const int64_t stages = degrees.pipeline, chunks = degrees.chunks;
   const int64_t shards = degrees.shards();
-  const int64_t parts =
-      degrees.sharding == Sharding::Optimizer ? degrees.sharing() : shards;
+  const int64_t parts = degrees.stateShards();
   // On a rank: parameters, gradients, an f32 copy and two moments.
   auto statesOf = [&](const ProfileLayer &layer) {
     int64_t parameters = layer.parameterBytes / degrees.tensor;

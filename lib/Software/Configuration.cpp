@@ -85,6 +85,12 @@ std::vector<int64_t> Configuration::blocksByWork(const ModelShape &shape,
 int64_t Configuration::shards() const {
   if (sharding != Sharding::Parameters && sharding != Sharding::Gradients)
     return 1;
+  return stateShards();
+}
+
+int64_t Configuration::stateShards() const {
+  if (sharding == Sharding::None)
+    return 1;
   return (shardGroup ? shardGroup : data) * context;
 }
 
@@ -97,7 +103,8 @@ Strategy Configuration::strategy(bool ofBlocks, int64_t data,
   };
   // Under ZeRO-2 the planner cuts parameters, too; what differs is counted when
   // it is priced.
-  if (sharding == Sharding::Parameters || sharding == Sharding::Gradients) {
+  if (sharding == Sharding::Parameters || sharding == Sharding::Gradients ||
+      (sharding == Sharding::Optimizer && shards < data)) {
     add(Paradigm::DP, data / shards);
     add(Paradigm::SDP, shards);
   } else {
@@ -129,12 +136,13 @@ std::string RecomputedModules::str() const {
 
 std::string Configuration::str() const {
   const Strategy shown =
-      strategy(/*ofBlocks=*/recomputedBlocks == 0 && recomputedEvery == 0,
-               sharing(), shards());
+      shownStrategy(/*ofBlocks=*/recomputedBlocks == 0 && recomputedEvery == 0);
   std::string text = formatv("pp{0} m{1} {2}, {3} a micro-batch", pipeline,
                              microBatches(), shown.str(), microBatch);
   if (context > 1)
     text += formatv(", positions cut in {0}", context);
+  if (groupsStates())
+    text += formatv(", optimizer states cut in {0}", stateShards());
   if (chunks > 1)
     text += formatv(", {0} chunks", chunks);
   if (sharding == Sharding::Gradients)

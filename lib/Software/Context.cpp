@@ -7,8 +7,6 @@
 
 #include "Context.h"
 
-#include "galvatron/Cost/LayerCost.h"
-
 #include <algorithm>
 #include <numeric>
 
@@ -61,20 +59,6 @@ double exchangeSeconds(double bytes, const GroupLink &link,
   return link.seconds(Collective::AllGather, bytes);
 }
 
-/// The link of ranks that have parts of the same samples: they stand beside
-/// each other, around tensor parallelism.
-GroupLink contextLink(const Configuration &degrees, const Cluster &cluster) {
-  std::string levels = formatv("sdp{0}", degrees.context);
-  if (degrees.data > 1)
-    levels = formatv("dp{0}.{1}", degrees.data, levels);
-  if (degrees.tensor > 1)
-    levels += formatv(".tp{0}", degrees.tensor);
-  std::vector<int64_t> stage(
-      size_t(degrees.data * degrees.context * degrees.tensor));
-  std::iota(stage.begin(), stage.end(), 0);
-  return linksOf(cluster, cantFail(Strategy::parse(levels)), stage).parameters;
-}
-
 /// Seconds of a layer's attention in a forward pass of a micro-batch, with one
 /// rank's part of the keys.
 double attentionSeconds(const ModelShape &shape, const Configuration &degrees,
@@ -102,15 +86,29 @@ ModelShape partOfSample(const ModelShape &shape, const Configuration &degrees) {
   return part;
 }
 
+GroupLink contextLink(const Configuration &degrees, const Cluster &cluster) {
+  if (degrees.context == 1)
+    return {};
+  std::vector<std::vector<int64_t>> groups;
+  for (int64_t first = 0; first < degrees.sharing() * degrees.tensor;
+       first += degrees.context * degrees.tensor)
+    for (int64_t part = 0; part < degrees.tensor; ++part) {
+      std::vector<int64_t> &group = groups.emplace_back();
+      for (int64_t rank = 0; rank < degrees.context; ++rank)
+        group.push_back(first + rank * degrees.tensor + part);
+    }
+  return cluster.linkOfGroups(groups);
+}
+
 ContextSeconds contextSeconds(const ModelShape &shape,
                               const Configuration &degrees,
                               const Execution &execution,
-                              const Cluster &cluster, StringRef dtype) {
+                              const Cluster &cluster, const GroupLink &link,
+                              StringRef dtype) {
   if (degrees.context == 1)
     return {};
   const double ranks = double(degrees.context);
   const double own = ownKeysAndValues(shape, degrees);
-  const GroupLink link = contextLink(degrees, cluster);
   const double gather = link.seconds(Collective::AllGather, ranks * own);
   double forward = 0, backward = 0;
   switch (execution.contextWay) {

@@ -25,6 +25,11 @@ namespace galvatron {
 ModelShape partOfSample(const ModelShape &shape,
                         const Configuration &configuration);
 
+/// The link of ranks that have parts of the same samples: they stand beside
+/// each other, around tensor parallelism. Of one rank there is none.
+GroupLink contextLink(const Configuration &configuration,
+                      const Cluster &cluster);
+
 /// Seconds that a block's passes of one micro-batch are longer because keys and
 /// values, and their gradients, pass all ranks of a sample.
 struct ContextSeconds {
@@ -32,11 +37,13 @@ struct ContextSeconds {
 };
 /// The seconds by which passes are longer: in a ring a shift runs beside the
 /// attention of the part before; where they are gathered, or exchanged for
-/// heads, nothing does. `cluster`: as the software meets it.
+/// heads, nothing does. `cluster`: as the software meets it, `link`: the
+/// contextLink() there.
 ContextSeconds contextSeconds(const ModelShape &shape,
                               const Configuration &configuration,
                               const Execution &execution,
-                              const Cluster &cluster, llvm::StringRef dtype);
+                              const Cluster &cluster, const GroupLink &link,
+                              llvm::StringRef dtype);
 /// Milliseconds that a step is longer.
 double contextMs(const ContextSeconds &ofBlock,
                  const Configuration &configuration);

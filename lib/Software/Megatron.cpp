@@ -88,10 +88,12 @@ public:
     }
     bool *switches[] = {&sequenceParallel,  &contextParallel,
                         &overlapGradReduce, &distributedOptimizer,
-                        &overlapTensor,     &searchesModules};
+                        &overlapTensor,     &searchesModules,
+                        &searchesInstances, &sumsInHalf};
     constexpr StringLiteral names[] = {
-        "sequence-parallel",     "context-parallel", "overlap-grad-reduce",
-        "distributed-optimizer", "tp-comm-overlap",  "recompute-modules"};
+        "sequence-parallel",     "context-parallel",   "overlap-grad-reduce",
+        "distributed-optimizer", "tp-comm-overlap",    "recompute-modules",
+        "optimizer-instances",   "grad-reduce-in-bf16"};
     for (auto [member, known] : zip(switches, names)) {
       if (option != known)
         continue;
@@ -113,6 +115,7 @@ public:
     execution.overlaps = overlapGradReduce;
     execution.overlapsTensor = overlapTensor;
     execution.keepsScores = unfused;
+    execution.halfGradients = sumsInHalf;
     execution.contextWay = contextWay;
     return execution;
   }
@@ -120,6 +123,7 @@ public:
   Execution executionOn(const Cluster &cluster) const override {
     Execution execution = this->execution();
     execution.keepsScores |= hasHalfAlone(cluster);
+    execution.halfGradients &= !hasHalfAlone(cluster);
     return execution;
   }
 
@@ -182,6 +186,7 @@ public:
             {"decoder-first-pipeline-num-layers", ""},
             {"decoder-last-pipeline-num-layers", ""},
             {"use-distributed-optimizer", "", true},
+            {"num-distributed-optimizer-instances", "1"},
             {"overlap-grad-reduce", "", true},
             {"overlap-param-gather", "", true},
             {"micro-batch-size", ""},
@@ -194,6 +199,7 @@ public:
             {"bf16", "", true},
             {"fp16", "", true},
             {"accumulate-allreduce-grads-in-fp32", "", true},
+            {"grad-reduce-in-bf16", "", true},
             {"attention-backend", "auto"}};
   }
 
@@ -269,6 +275,20 @@ private:
     configuration.sharding = distributedOptimizer && base.sharing() > 1
                                  ? Sharding::Optimizer
                                  : Sharding::None;
+    visitRecomputation(configuration, visit);
+    if (!searchesInstances || configuration.sharding == Sharding::None)
+      return;
+    for (int64_t group : divisors(base.data)) {
+      configuration.shardGroup = group;
+      if (configuration.groupsStates() && configuration.stateShards() > 1)
+        visitRecomputation(configuration, visit);
+    }
+  }
+
+  void
+  visitRecomputation(const Configuration &base,
+                     function_ref<void(const Configuration &)> visit) const {
+    Configuration configuration = base;
     visit(configuration);
     if (searchesModules)
       visitModules(configuration, visit);
@@ -287,8 +307,10 @@ private:
   bool sequenceParallel = true, contextParallel = true;
   bool overlapGradReduce = true;
   bool distributedOptimizer = true, overlapTensor = false;
-  bool searchesModules = false; ///< selective recomputation of norms and MLPs
-  bool unfused = false;         ///< attention keeps its scores
+  bool searchesModules = false;   ///< selective recomputation of norms and MLPs
+  bool searchesInstances = false; ///< of the distributed optimizer, several
+  bool sumsInHalf = false;        ///< gradients are kept and summed in bf16
+  bool unfused = false;           ///< attention keeps its scores
   ContextWay contextWay = ContextWay::Ring;
 
   /// The way's name.
@@ -332,7 +354,9 @@ std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
   add("--attention-dropout 0 --hidden-dropout 0");
   // Gradients are summed in f32 beside either type, which bf16 does by itself.
   const bool half = hasHalfAlone(cluster);
-  add(half ? "--fp16 --accumulate-allreduce-grads-in-fp32" : "--bf16");
+  add(half         ? "--fp16 --accumulate-allreduce-grads-in-fp32"
+      : sumsInHalf ? "--bf16 --grad-reduce-in-bf16"
+                   : "--bf16");
   add(Twine("--attention-backend ") + (half || unfused ? "unfused" : "auto"));
   add("--tensor-model-parallel-size " + Twine(configuration.tensor));
   if (configuration.sequenceParallel)
@@ -361,6 +385,9 @@ std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
   }
   if (configuration.sharding == Sharding::Optimizer)
     add("--use-distributed-optimizer");
+  if (configuration.groupsStates())
+    add("--num-distributed-optimizer-instances " +
+        Twine(configuration.data / configuration.shardGroup));
   if (overlapGradReduce)
     add(configuration.sharding == Sharding::Optimizer
             ? "--overlap-grad-reduce --overlap-param-gather"
@@ -386,12 +413,13 @@ std::vector<LaunchFile> Megatron::write(const ModelShape &shape,
 # To be set: DATA (the prefix of --data-path), TOKENIZER (a folder or name of the
 # Hugging Face tokenizer), on several nodes HEAD_NODE (host:port of the first).
 # The optimizer is Adam with f32 master weights and moments; gradients are summed
-# in f32.
+# in {3}.
 set -euo pipefail
 
 ARGUMENTS=(
 )",
-      description(), configuration.str(), cluster.name().str());
+      description(), configuration.str(), cluster.name().str(),
+      sumsInHalf && !half ? "bf16" : "f32");
   for (const std::string &line : lines)
     script += "  " + line + "\n";
   int64_t nodes = cluster.nodeCount();
@@ -456,6 +484,16 @@ void Megatron::readType(Arguments &flags) const {
   if (flags.has("fp16") && !flags.has("accumulate-allreduce-grads-in-fp32"))
     flags.fail("fp16", "expected --accumulate-allreduce-grads-in-fp32 beside "
                        "it: sums in f16 are not priced");
+  constexpr StringLiteral halfSums = "grad-reduce-in-bf16";
+  if (flags.has(halfSums) &&
+      (flags.has("accumulate-allreduce-grads-in-fp32") || !flags.has("bf16")))
+    flags.fail(halfSums, "expected --bf16 beside it, and no "
+                         "--accumulate-allreduce-grads-in-fp32");
+  else if (flags.has("bf16") && flags.has(halfSums) != sumsInHalf)
+    flags.fail(halfSums, sumsInHalf ? "missing beside grad-reduce-in-bf16=on"
+                                    : "gradients are kept and summed in bf16 "
+                                      "then, which "
+                                      "megatron,grad-reduce-in-bf16=on prices");
   size_t backend = flags.oneOf("attention-backend",
                                {"auto", "flash", "fused", "unfused", "local"});
   bool half = priced && priced->dtype == "f16";
@@ -496,6 +534,15 @@ Error readEffects(const Arguments &arguments, StringRef fileName,
       unknown.push_back(flag.str());
   if (takesUnknown || unknown.empty())
     return Error::success();
+  // Of several those are asked about that differ in a letter or two.
+  constexpr unsigned kNear = 2;
+  for (std::string &flag : unknown)
+    for (const std::string &name : names)
+      if (unknown.size() > 1 &&
+          StringRef(flag).edit_distance(name, true, kNear) <= kNear) {
+        flag += " (--" + name + "?)";
+        break;
+      }
   if (unknown.size() == 1)
     return makeError(fileName + ": flag --" + unknown.front() +
                      " is not known: whether it changes time or memory "
@@ -624,6 +671,16 @@ Expected<SoftwareReading> Megatron::read(StringRef text,
       "global-batch-size", configuration.microBatch * configuration.data);
   if (flags.has("use-distributed-optimizer") && configuration.sharing() > 1)
     configuration.sharding = Sharding::Optimizer;
+  constexpr StringLiteral instancesFlag = "num-distributed-optimizer-instances";
+  const int64_t instances = flags.count(instancesFlag, 1);
+  if (instances > 1 && !flags.has("use-distributed-optimizer"))
+    flags.fail(instancesFlag, "expected --use-distributed-optimizer beside it");
+  else if (instances < 1 || configuration.data % instances)
+    flags.fail(instancesFlag, "expected a divisor of the " +
+                                  Twine(configuration.data) +
+                                  " replicas, found " + Twine(instances));
+  else if (instances > 1)
+    configuration.shardGroup = configuration.data / instances;
   if (flags.has("overlap-param-gather") &&
       !(flags.has("use-distributed-optimizer") &&
         flags.has("overlap-grad-reduce")))

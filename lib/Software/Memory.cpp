@@ -63,8 +63,7 @@ int64_t allocatedBytes(const Plan &plan, const ModelShape &whole,
   const int64_t samples = degrees.microBatch;
   const int64_t boundary = 2 * samples * shape.tokens * shape.hidden;
   const int64_t sharded = degrees.shards();
-  const int64_t parts =
-      degrees.sharding == Sharding::Optimizer ? degrees.sharing() : sharded;
+  const int64_t parts = degrees.stateShards();
   bool stay = facts.gathersAll || degrees.sharding == Sharding::Gradients;
   int64_t most = 0;
   for (int64_t index = 0; index < stages; ++index) {

@@ -194,6 +194,7 @@ softwareModel(const ModelShape &shape, const Configuration &configuration,
   software.gathersAhead = execution.gathersAhead;
   software.addsGradients = execution.addsGradients;
   software.sumsEverywhere = execution.sumsEverywhere;
+  software.shardsStatesAlone = configuration.groupsStates();
   TrainingOptions training;
   training.dtype = dtype;
   return ProfileLayerModel::get(shape.name, dtype,
@@ -273,7 +274,7 @@ Expected<SoftwarePrice> price(const ModelShape &shape,
   options.partition.back() += 1;
   // The software's peak decides what fits, not the search.
   options.memory = int64_t(1) << 46;
-  options.relaxations = options.reasons = false;
+  options.relaxations = options.reasons = options.boundsGivenPlan = false;
   Expected<PlannerResult> planned = plan(**model, *cluster, options);
   if (!planned)
     return planned.takeError();
@@ -291,6 +292,9 @@ Expected<SoftwarePrice> price(const ModelShape &shape,
   price.plan.boundMs.reset();
   for (PlanStage &stage : price.plan.stages)
     stage.availableBytes = given.budgetOf(stage.devices);
+  for (PlanLayer &layer : price.plan.layers)
+    layer.strategy = configuration.shownStrategy(/*ofBlocks=*/false)
+                         .withCheckpoint(layer.strategy.checkpoint());
   const PlanStage &first = price.plan.stages.front();
   Expected<std::optional<PassSumsEither>> sums =
       passSums(**model, *cluster,
@@ -303,10 +307,11 @@ Expected<SoftwarePrice> price(const ModelShape &shape,
     saved = 1e3 *
             savedSeconds(first.gathersAhead ? (*sums)->ahead : (*sums)->inFront,
                          (price.plan.iterationMs - first.optimizerMs) / 1e3);
-  price.stepMs = stepMs(price.plan, execution) - saved +
-                 contextMs(contextSeconds(shape, configuration, execution,
-                                          *cluster, *dtype),
-                           configuration);
+  price.stepMs =
+      stepMs(price.plan, execution) - saved +
+      contextMs(contextSeconds(shape, configuration, execution, *cluster,
+                               contextLink(configuration, *cluster), *dtype),
+                configuration);
   price.allocated = allocatedBytes(price.plan, shape, configuration, execution);
   const DeviceType &type = given.deviceType(0);
   price.memory = type.memory;

@@ -131,7 +131,14 @@ def second_collection(options):
              "note": "peak allocated 40.0 GiB"}
     rows = [plain, dict(plain, id="parts", cp=4, dp=1),
             dict(plain, id="experts", experts=8), dict(plain, id="low", precision="FP8"),
-            dict(plain, id="other", model="unheard of")]
+            dict(plain, id="other", model="unheard of"),
+            # In bf16, on a page about fp8; states that two of four ranks share.
+            dict(plain, id="named", source="docs/fp8/README.md"),
+            dict(plain, id="groups", also={"zero1_group": 2})]
+    # Degrees and recomputation that follow from the rest.
+    del rows[-2]["tp"], rows[-2]["pp"]
+    rows[-2].update(dp=8, zero=3)
+    del rows[-1]["dp"]
     with tempfile.TemporaryDirectory() as folder:
         write(folder, [])
         (pathlib.Path(folder) / "published3").mkdir()
@@ -142,9 +149,14 @@ def second_collection(options):
         expect(text, "| simumax_b200 plain | pp1 zdp4.tp2 | 1000.0 |")
         expect(text, "| simumax_b200 parts | pp1 zdp4.tp2 | 1000.0 |")
         expect(text, "Left out: experts 1, precision FP8 1, model unheard of 1.")
-        expect(text, "Memory: 2 rows")
+        expect(text, "| simumax_b200 named | pp1 sdp8 | 1000.0 |")
+        expect(text, "| simumax_b200 groups | pp1 zdp4.tp2 | 1000.0 |")
+        expect(text, "Memory: 4 rows")
+        states = re.findall(r"\| simumax_b200 (plain|groups) \|.*\| ([\d.]+) \|", text)
+        if not float(states[1][1]) > 1.1 * float(states[0][1]):
+            sys.exit(f"expected more states of a group than of all, found {states}")
         lines = [line.split(",") for line in table.read_text().splitlines()[2:]]
-        if [line[11] for line in lines] != ["1", "4"]:
+        if [line[11] for line in lines] != ["1", "4", "1", "1"]:
             sys.exit(f"expected parts of samples in the table, found {lines}")
         subprocess.run([sys.executable, FOLDER / "published",
                         f"--check-table={table}"], check=True)
@@ -176,6 +188,10 @@ def requests_of_sources():
     if (software.constant("launch-us"), software.constant("products", "h200")) != (
             19, 0.83):
         sys.exit("expected the constants of Executions.yaml")
+    second = load("second")
+    leaves = second.filled("torchao_torchtitan_fp8", {"dp": 4, "n_gpus": 4})
+    if leaves != {"dp": 4, "n_gpus": 4, "tp": 1, "pp": 1, "recompute": "selective_op"}:
+        sys.exit(f"expected what llama3_8b() has, found {leaves}")
     constants = load("constants")
     if constants.changed({"gpu": "H100-SXM5-80GB"}):
         sys.exit("expected constants as they are")

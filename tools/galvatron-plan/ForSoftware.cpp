@@ -96,6 +96,7 @@ struct PlanWords {
   Recompute recompute = Recompute::None;
   int64_t every = 0; ///< one block of so many is recomputed; 0: not said
   int64_t context = 1;
+  int64_t statesGroup = 0; ///< ranks that share optimizer states; 0: all
 };
 
 /// The execution that a request names, with its facts; options of the plan go
@@ -118,6 +119,11 @@ llvm::Expected<Execution> readExecution(const SoftwareRequest &request,
       if (llvm::StringRef(value).getAsInteger(10, words.context) ||
           words.context < 1 || words.context > (int64_t(1) << 20))
         return expected("'context-parallel': expected a degree of at least 1",
+                        value);
+    } else if (name == "states-group") {
+      if (llvm::StringRef(value).getAsInteger(10, words.statesGroup) ||
+          words.statesGroup < 1)
+        return expected("'states-group': expected a count of at least 1 rank",
                         value);
     } else if (name == "recompute") {
       if (value == "attention")
@@ -169,6 +175,18 @@ llvm::Expected<Configuration> forcedPlan(const PlanOptions &options,
                      llvm::Twine(context));
   configuration->data /= context;
   configuration->shardGroup /= context;
+  if (const int64_t group = words.statesGroup) {
+    if (configuration->sharding != Sharding::Optimizer)
+      return makeError("option --for: 'states-group': expected zdp in "
+                       "--strategy, found '" +
+                       strategy->str() + "'");
+    if (group % context || configuration->sharing() % group)
+      return makeError(
+          "option --for: 'states-group': expected a divisor of the " +
+          llvm::Twine(configuration->sharing()) + " ranks of zdp, and a " +
+          "multiple of 'context-parallel', found " + llvm::Twine(group));
+    configuration->shardGroup = group / context;
+  }
   configuration->sequenceParallel |=
       words.cutsRows && configuration->tensor > 1;
   if (configuration->recompute == Recompute::None) {

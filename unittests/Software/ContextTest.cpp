@@ -45,7 +45,8 @@ Configuration cut(int64_t context, int64_t data, int64_t tensor = 1) {
 /// Milliseconds of a step.
 double contextOf(const ModelShape &shape, const Configuration &degrees,
                  const Execution &execution, const Cluster &cluster) {
-  return contextMs(contextSeconds(shape, degrees, execution, cluster, "bf16"),
+  return contextMs(contextSeconds(shape, degrees, execution, cluster,
+                                  contextLink(degrees, cluster), "bf16"),
                    degrees);
 }
 

@@ -59,11 +59,17 @@ std::string refusal(const std::string &text) {
 TEST(Megatron, WhatIsWrittenIsReadBack) {
   std::mt19937 random(7);
   int compared = 0;
-  for (const char *overlap : {"on", "off"}) {
-    auto target = megatron({{"overlap-grad-reduce", overlap}});
+  for (auto [option, value] : {std::pair("overlap-grad-reduce", "on"),
+                               {"overlap-grad-reduce", "off"},
+                               {"optimizer-instances", "on"},
+                               {"grad-reduce-in-bf16", "on"}}) {
+    auto target = megatron({{option, value}});
+    const bool overlaps = std::string(option) == "overlap-grad-reduce";
     for (llvm::StringRef name : {"8xh100", "2x8xh100", "16xa100-80gb"}) {
+      if (!overlaps && name != "8xh100")
+        continue;
       Cluster cluster = llvm::cantFail(Cluster::builtin(name));
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < (overlaps ? 2 : 1); ++i) {
         ModelShape shape = llama();
         shape.layers = 6 * int64_t(1 + random() % 6);
         shape.gated = random() % 2;
@@ -181,6 +187,28 @@ TEST(Megatron, ReadsVariables) {
 
 /// Norms and feed-forwards are recomputed by themselves: bytes and work counted
 /// by hand, written and read back.
+/// Integer expressions of the shell, of variables that the script sets.
+TEST(Megatron, ReadsIntegerExpressions) {
+  SoftwareReading reading = llvm::cantFail(megatron()->read(
+      "NODES=${SLURM_NNODES:-2}\nPP=4\nWORLD=$((8 * $NODES))\nVPP=$(( 3 ))\n" +
+          arguments("--nproc-per-node 8 --nnodes $NODES "
+                    "--pipeline-model-parallel-size $PP "
+                    "--num-layers-per-virtual-pipeline-stage "
+                    "$((24 / ${PP} / VPP)) "
+                    "--global-batch-size $(((WORLD - 8 + 2*4) * 5 % 48))"),
+      "run.sh"));
+  EXPECT_EQ(reading.configuration.str(),
+            "pp4 m4 dp4, 2 a micro-batch, 3 chunks");
+  EXPECT_EQ(reading.configuration.batch, 32);
+  for (const char *text : {"$((8 / NONE))", "$((8 / 0))", "$((8 +))", "$((8",
+                           "$((9223372036854775807 * 2))", "$((N))"})
+    EXPECT_NE(refusal("N=$((N))\n" +
+                      arguments(std::string("--global-batch-size ") + text))
+                  .find("flag --global-batch-size: expected a number"),
+              std::string::npos)
+        << text;
+}
+
 TEST(Megatron, RecomputesModules) {
   const std::string model =
       "--nproc-per-node 8 --num-layers 24 --hidden-size 2048 "
@@ -541,15 +569,57 @@ TEST(Megatron, ReadsWhatScriptsHaveBesides) {
                 "--no-load-optim --ckpt-format torch_dist --manual-gc"),
       "run.sh"));
   EXPECT_EQ(reading.configuration.str(), "pp1 m1 zdp8, 2 a micro-batch");
-  EXPECT_TRUE(llvm::is_contained(reading.passed,
-                                 "--num-distributed-optimizer-instances"));
-  EXPECT_EQ(refusal(arguments("--use-distributed-optimizer "
-                              "--num-distributed-optimizer-instances 2")),
-            "run.sh: flag --num-distributed-optimizer-instances changes time "
-            "or memory and is not priced, unless it is 1");
-  EXPECT_EQ(refusal(arguments("--one 1 --two --three 3")),
-            "run.sh: flags --one, --two, --three are not known: whether they "
-            "change time or memory cannot be told");
+  EXPECT_EQ(refusal(arguments("--one 1 --two --three 3 --swiglo")),
+            "run.sh: flags --one, --two, --three, --swiglo (--swiglu?) are not "
+            "known: whether they change time or memory cannot be told");
+  // Gradients in bf16 are an option, and take half of the memory.
+  EXPECT_EQ(refusal(arguments("--grad-reduce-in-bf16")),
+            "run.sh: flag --grad-reduce-in-bf16: gradients are kept and summed "
+            "in bf16 then, which megatron,grad-reduce-in-bf16=on prices");
+  auto half = megatron({{"grad-reduce-in-bf16", "on"}});
+  llvm::cantFail(
+      half->read(arguments("--grad-reduce-in-bf16 --nproc-per-node 8"),
+                 "run.sh")
+          .takeError());
+  EXPECT_TRUE(half->execution().halfGradients);
+  EXPECT_FALSE(
+      half->executionOn(llvm::cantFail(Cluster::builtin("8xv100-32gb")))
+          .halfGradients);
+}
+
+/// Instances of the distributed optimizer are groups of replicas that are next
+/// to each other, of equal size.
+TEST(Megatron, ReadsInstancesOfTheOptimizer) {
+  const std::string degrees = "--nproc-per-node 8 --nnodes 4 "
+                              "--tensor-model-parallel-size 2 ";
+  const std::string instances = "--num-distributed-optimizer-instances ";
+  SoftwareReading reading = llvm::cantFail(megatron()->read(
+      arguments(degrees + "--use-distributed-optimizer " + instances + "4"),
+      "run.sh"));
+  EXPECT_EQ(reading.configuration.str(),
+            "pp1 m1 zdp16.tp2, 2 a micro-batch, optimizer states cut in 4");
+  EXPECT_EQ(refusal(arguments(degrees + instances + "4")),
+            "run.sh: flag --num-distributed-optimizer-instances: expected "
+            "--use-distributed-optimizer beside it");
+  EXPECT_EQ(refusal(arguments(degrees + "--use-distributed-optimizer " +
+                              instances + "3")),
+            "run.sh: flag --num-distributed-optimizer-instances: expected a "
+            "divisor of "
+            "the 16 replicas, found 3");
+  // Unasked, none are searched.
+  int visited = 0, grouped = 0;
+  for (const char *searched : {"off", "on"})
+    llvm::cantFail(megatron({{"optimizer-instances", searched}})
+                       ->visit(llama(),
+                               llvm::cantFail(Cluster::builtin("8xh100")), 16,
+                               [&](const Configuration &configuration) {
+                                 ++visited;
+                                 grouped += configuration.groupsStates();
+                                 EXPECT_TRUE(std::string(searched) == "on" ||
+                                             !configuration.groupsStates());
+                               }));
+  EXPECT_GT(grouped, 10);
+  EXPECT_GT(visited, grouped);
 }
 
 TEST(Megatron, RefusesWhatItCannotPrice) {

@@ -147,6 +147,72 @@ TEST(Pricing, CutRowsSaveMemoryAndRecomputationCostsTime) {
   EXPECT_GT(all.stepMs, few.stepMs);
 }
 
+/// Optimizer states that groups of replicas have: of more groups a rank has
+/// more of them, by as many bytes as they say, and the updated parameters come
+/// from the ranks of a group alone.
+TEST(Pricing, GroupsOfOptimizerStates) {
+  ModelShape shape = smallShape();
+  shape.hidden = 4096;
+  shape.headWidth = 256;
+  shape.inner = 16384;
+  Configuration all = plain(64, 1, 1, 1, 16, shape.layers);
+  all.sharding = Sharding::Optimizer;
+  EXPECT_EQ(all.str(), "pp1 m4 zdp16, 1 a micro-batch");
+  Configuration groups = all, ones = all, none = all;
+  groups.shardGroup = 8;
+  ones.shardGroup = 1;
+  none.sharding = Sharding::None;
+  EXPECT_EQ(groups.str(),
+            "pp1 m4 zdp16, 1 a micro-batch, optimizer states cut in 8");
+  EXPECT_EQ(groups.strategyOfEnds().str(), "dp2.sdp8");
+  EXPECT_EQ(groups.shards(), 1);
+  auto on = [&](const Configuration &configuration) {
+    return priceOf(shape, configuration, "megatron-core", "2x8xh100");
+  };
+  auto onSlow = [&](const Configuration &configuration) {
+    Cluster fast = llvm::cantFail(Cluster::builtin("2x8xh100"));
+    ClusterDescription slow{"slow",
+                            fast.deviceTypes().vec(),
+                            fast.nodeGroups().vec(),
+                            fast.networkLink(),
+                            fast.matrix(),
+                            fast.collectives().vec()};
+    slow.network->bandwidth = 1e10;
+    return llvm::cantFail(price(
+        shape, configuration, llvm::cantFail(Execution::named("megatron-core")),
+        llvm::cantFail(Cluster::get(std::move(slow)))));
+  };
+  const SoftwarePrice whole = on(all), half = on(groups);
+  EXPECT_EQ(half.plan.layers.front().strategy.str(), "zdp16");
+  const StageLedger &of = whole.plan.stages.front().ledger,
+                    &inGroups = half.plan.stages.front().ledger;
+  EXPECT_EQ(inGroups.parameters, of.parameters);
+  EXPECT_EQ(inGroups.gradients, of.gradients);
+  EXPECT_NEAR(double(inGroups.optimizer), 2 * double(of.optimizer), 1e5);
+  EXPECT_NEAR(double(half.allocated - whole.allocated), double(of.optimizer),
+              1e5);
+  // A second sum takes time, and behind the update parameters come from the
+  // node: that counts where its network is slow. Two bytes of a parameter then
+  // stay in the node, less the states that are updated twice.
+  EXPECT_GT(half.stepMs, whole.stepMs);
+  const double gathered =
+      1e3 * double(of.parameters) / 1e10 * 15 / 16; // ms over the network
+  const double saved = onSlow(all).stepMs - onSlow(groups).stepMs;
+  EXPECT_GT(saved, 0.8 * gathered);
+  EXPECT_LT(saved, gathered);
+  // Groups of one rank each are replicas.
+  EXPECT_NEAR(on(ones).stepMs, on(none).stepMs, 1e-9);
+  EXPECT_EQ(on(ones).plan.stages.front().ledger.optimizer,
+            on(none).plan.stages.front().ledger.optimizer);
+  groups.shardGroup = 5;
+  llvm::Expected<SoftwarePrice> uneven =
+      price(shape, groups, llvm::cantFail(Execution::named("megatron-core")),
+            llvm::cantFail(Cluster::builtin("2x8xh100")));
+  ASSERT_FALSE(bool(uneven));
+  EXPECT_EQ(llvm::toString(uneven.takeError()),
+            "expected the replicas, 16, to divide by the shard group, found 5");
+}
+
 TEST(Pricing, RefusesWhatDoesNotDivide) {
   const ModelShape shape = smallShape();
   Execution fused = llvm::cantFail(Execution::named("fused"));
@@ -207,6 +273,8 @@ Drawn draw(std::mt19937 &random) {
   plan.batch =
       plan.data * plan.microBatch * plan.pipeline * int64_t(1 + random() % 3);
   plan.sharding = plan.data > 1 ? Sharding(random() % 4) : Sharding::None;
+  if (plan.sharding == Sharding::Optimizer && plan.data > 2 && random() % 2)
+    plan.shardGroup = 2;
   plan.recompute = Recompute(random() % 4);
   plan.recomputedEvery = random() % 4 == 0 ? 2 : 0;
   plan.sequenceParallel = plan.tensor > 1 && random() % 2;

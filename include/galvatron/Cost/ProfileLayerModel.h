@@ -119,6 +119,10 @@ struct ProfileSoftware {
   /// Every rank has the sums of all gradients (an all-reduce), not only of its
   /// part, where states are sharded and parameters are not.
   bool sumsEverywhere = false;
+  /// The ranks that shard parameters (`sdp`) shard optimizer states alone:
+  /// parameters and gradients are whole, gradients are summed once a step among
+  /// these ranks and then, in parts, among groups of them (`dp`).
+  bool shardsStatesAlone = false;
 };
 
 class ProfileLayerModel : public LayerModel {

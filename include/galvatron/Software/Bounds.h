@@ -85,6 +85,8 @@ private:
   const ReshardRate &bestMove(const Configuration &configuration, bool inTurn);
 
   std::map<int64_t, GroupLink> links; ///< by tensor parallelism
+  /// Of ranks with parts of the same samples, by the degrees.
+  std::map<std::array<int64_t, 3>, GroupLink> contextLinks;
   std::map<std::array<int64_t, 3>, ReshardRate> moves;
   std::map<std::pair<std::string, int64_t>, std::vector<StrategyLinks>>
       stageLinks;

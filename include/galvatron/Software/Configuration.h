@@ -21,8 +21,10 @@ namespace galvatron {
 
 /// The states that data parallelism shards among its ranks.
 enum class Sharding : uint8_t {
-  None,      ///< nothing; gradients are all-reduced
-  Optimizer, ///< ZeRO-1: optimizer states
+  None, ///< nothing; gradients are all-reduced
+  /// ZeRO-1: optimizer states. With groups every group has copies of its own,
+  /// and sums its parts of the gradients with the others.
+  Optimizer,
   /// ZeRO-2: gradients and optimizer states; parameters are whole while a
   /// micro-batch runs.
   Gradients,
@@ -67,9 +69,9 @@ struct Configuration {
   /// among them as among replicas.
   int64_t context = 1;
   Sharding sharding = Sharding::None;
-  /// Under Sharding::Gradients and Sharding::Parameters so many replicas, each
-  /// of `context` ranks, share a copy, the others have copies of their own
-  /// (HSDP); 0: all of them.
+  /// So many replicas, each of `context` ranks, share a copy of what is
+  /// sharded, the others have copies of their own (HSDP, or Megatron-LM's
+  /// instances of the distributed optimizer); 0: all of them.
   int64_t shardGroup = 0;
   /// Between products that TP cuts, rows of the activations are cut too
   /// (Korthikanti et al. 2022, Sec. 4.2.2).
@@ -93,6 +95,13 @@ struct Configuration {
   int64_t microBatches() const { return batch / (microBatch * data); }
   /// Ranks that have a part each of the gradients; 1 where they are not cut.
   int64_t shards() const;
+  /// Ranks that have a part each of the optimizer states; 1 where they are not
+  /// cut.
+  int64_t stateShards() const;
+  /// Whether optimizer states alone are cut, among some of the replicas.
+  bool groupsStates() const {
+    return sharding == Sharding::Optimizer && stateShards() < sharing();
+  }
   /// Whether backward passes compute attention's scores again by themselves.
   bool dropsScores() const {
     return recompute == Recompute::Attention ||
@@ -119,12 +128,18 @@ struct Configuration {
   static std::vector<int64_t> blocksByWork(const ModelShape &shape,
                                            int64_t stages);
   /// Strategy of blocks, or of embedding and head, which nobody recomputes.
-  /// Ranks of context parallelism count as replicas.
+  /// Ranks of context parallelism count as replicas. Groups of optimizer states
+  /// are `dp.sdp`, of which the model is told that states alone are cut.
   Strategy strategyOfBlocks() const {
-    return strategy(true, sharing(), shards());
+    return strategy(true, sharing(), stateShards());
   }
   Strategy strategyOfEnds() const {
-    return strategy(false, sharing(), shards());
+    return strategy(false, sharing(), stateShards());
+  }
+  /// The same for readers: groups of optimizer states are one `zdp`.
+  Strategy shownStrategy(bool ofBlocks) const {
+    return strategy(ofBlocks, sharing(),
+                    groupsStates() ? sharing() : stateShards());
   }
   /// "pp2 m16 zdp4.tp8.ckpt, 2 a micro-batch, positions cut in 2": of the four
   /// ranks that share parameters two have parts of the same samples.
