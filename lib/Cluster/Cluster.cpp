@@ -321,6 +321,19 @@ const CollectiveTable *Cluster::tableFor(Collective kind,
   return found;
 }
 
+/// Members of a ring that follow each other on one node, at most; 1 if all are
+/// on one.
+int64_t Cluster::mostOnOneNode(ArrayRef<int64_t> ring) const {
+  if (ring.empty() || nodeOf(ring.front()) == nodeOf(ring.back()))
+    return 1;
+  int64_t most = 0, run = 0;
+  for (size_t i = 0; i < ring.size(); ++i) {
+    run = i > 0 && nodeOf(ring[i]) == nodeOf(ring[i - 1]) ? run + 1 : 1;
+    most = std::max(most, run);
+  }
+  return most;
+}
+
 Link Cluster::linkOfGroup(ArrayRef<int64_t> group) const {
   return linkOfGroups(std::vector<int64_t>(group.begin(), group.end()));
 }
@@ -367,6 +380,7 @@ Cluster::linkOfGroups(ArrayRef<std::vector<int64_t>> concurrent) const {
   }
   if (widest) {
     slowest.ranks = static_cast<int64_t>(widest->size());
+    slowest.perNode = mostOnOneNode(*widest);
     for (int kind = 0; kind < kCollectiveCount; ++kind)
       slowest.tables[kind] = tableFor(static_cast<Collective>(kind), *widest);
   }
@@ -378,6 +392,7 @@ Cluster::lowestLinkOfGroups(ArrayRef<std::vector<int64_t>> groups) const {
   GroupLink lowest;
   for (const std::vector<int64_t> &group : groups) {
     lowest.ranks = std::max(lowest.ranks, static_cast<int64_t>(group.size()));
+    lowest.perNode = std::max(lowest.perNode, mostOnOneNode(group));
     for (size_t i = 0; i < group.size(); ++i)
       for (size_t j = 0; j < i; ++j) {
         Link link = linkBetween(group[i], group[j]);
@@ -408,6 +423,8 @@ double GroupLink::seconds(Collective kind, double bytes) const {
     return reduceScatterSeconds(*this, ranks, bytes);
   case Collective::Send:
     return pointToPointSeconds(*this, bytes);
+  case Collective::AllToAll:
+    return allToAllSeconds(*this, ranks, bytes, perNode);
   }
   return 0;
 }
@@ -434,6 +451,15 @@ double allGatherSeconds(const Link &link, int64_t ranks, double bytes) {
 
 double reduceScatterSeconds(const Link &link, int64_t ranks, double bytes) {
   return allGatherSeconds(link, ranks, bytes);
+}
+
+double allToAllSeconds(const Link &link, int64_t ranks, double bytes,
+                       int64_t perNode) {
+  if (ranks < 2)
+    return 0;
+  // Blocks that leave a node, or a member if there is one a node.
+  double n = static_cast<double>(ranks), m = static_cast<double>(perNode);
+  return (n - 1) * link.latency + m * (n - m) * (bytes / n / link.bandwidth);
 }
 
 double pointToPointSeconds(const Link &link, double bytes) {

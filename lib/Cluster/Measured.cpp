@@ -63,6 +63,8 @@ StringRef collectiveName(Collective kind) {
     return "reduce-scatter";
   case Collective::Send:
     return "send";
+  case Collective::AllToAll:
+    return "all-to-all";
   }
   return "";
 }

@@ -123,6 +123,12 @@ void FunctionWork::add(Operation &op, int64_t samples) {
   } else if (auto scatter = dyn_cast<ReduceScatterRowsOp>(op)) {
     addBuffer(Collective::ReduceScatter, scatter.getAxis(), scatter.getInput());
     addDealing(scatter.getOutput().getType(), scatter.getInput());
+  } else if (auto exchange = dyn_cast<AllToAllOp>(op)) {
+    // Parts are put in order, or out of it, by copies.
+    const int64_t bytes = nn::countBytes(exchange.getPartType(), samples);
+    addCollective(*this, Collective::AllToAll, exchange.getAxis(), bytes);
+    movedBytes += 2.0 * double(bytes);
+    kernels += nn::RowsAttr::of(exchange.getBlockType()).getDegree();
   } else if (auto term = dyn_cast<FirstTermOp>(op)) {
     movedBytes +=
         2.0 * double(nn::countBytes(term.getOutput().getType(), samples));

@@ -179,7 +179,7 @@ PlanOptions::PlanOptions(Tool &tool)
       paradigms(
           "paradigms",
           cl::desc("what strategies are made of, some of "
-                   "dp,zdp,sdp,tp,tsp,cp,scp,zcp (default: dp,zdp,sdp,tp, "
+                   "dp,zdp,sdp,tp,tsp,cp,scp,zcp,up,sup (default: dp,zdp,sdp,tp, "
                    "where samples are long the others as well; dp,sdp,tp "
                    "under --objective=paper)"),
           cl::value_desc("LIST"), cl::cat(tool.category())),

@@ -83,10 +83,10 @@ LongSamples findLongSamples(LayerModel &model, const Cluster &cluster,
   std::iota(all.begin(), all.end(), 0);
   const bool hasBlocks =
       backendTraits(cluster.backendOf(all)).blocksOfPositions;
-  for (StringRef name : {"tsp", "cp", "scp", "zcp"})
-    if (std::optional<Paradigm> paradigm = ParadigmRegistry::find(name);
-        paradigm && (hasBlocks || !(*paradigm)->dividesPositions()))
-      found.wide.push_back(*paradigm);
+  for (Paradigm paradigm : ParadigmRegistry::all())
+    if (paradigm->searched == SearchedIn::Long &&
+        (hasBlocks || !paradigm->dividesPositions()))
+      found.wide.push_back(paradigm);
   return found;
 }
 

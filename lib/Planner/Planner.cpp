@@ -524,8 +524,12 @@ static Expected<PlannerResult> planSamples(LayerModel &model,
        other->plan().samplesPerSecond <= found->plan().samplesPerSecond)) {
     decisions.push_back("no plan that cuts positions is faster");
     const double leastMs = options.batch ? planner::leastMsOf(*other) : 0;
+    std::string foundBy = found->plan().foundBy;
     takeOver(*other, std::move(*found), options.space);
-    planner::setLeastMs(std::get<Plan>(other->outcome), leastMs);
+    Plan &plan = std::get<Plan>(other->outcome);
+    // The larger space has all plans of the narrow one.
+    plan.foundBy = std::move(foundBy);
+    planner::setLeastMs(plan, leastMs);
   }
   other->decisions = std::move(decisions);
   return other;

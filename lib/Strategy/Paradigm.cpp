@@ -40,24 +40,38 @@ static std::array<std::optional<ParadigmDescriptor>, ParadigmRegistry::kMost>
             "tsp", "tensor parallelism", "tensor and sequence parallelism",
             /*splitsBatch=*/false, /*shardsParameters=*/false,
             /*shardsOptimizer=*/false, LayerAxis::Tensor,
-            /*alone=*/false, SearchedIn::Request, RestingState::Rows},
+            /*alone=*/false, SearchedIn::Long, RestingState::Rows},
         ParadigmDescriptor{"cp", "context parallelism", "context parallelism",
                            /*splitsBatch=*/false, /*shardsParameters=*/false,
                            /*shardsOptimizer=*/false, LayerAxis::Context,
-                           /*alone=*/false, SearchedIn::Request,
+                           /*alone=*/false, SearchedIn::Long,
                            RestingState::Rows},
         ParadigmDescriptor{"scp", "context parallelism",
                            "context parallelism whose parameters are sharded",
                            /*splitsBatch=*/false, /*shardsParameters=*/true,
                            /*shardsOptimizer=*/true, LayerAxis::Context,
-                           /*alone=*/false, SearchedIn::Request,
+                           /*alone=*/false, SearchedIn::Long,
                            RestingState::Rows},
         ParadigmDescriptor{
             "zcp", "context parallelism",
             "context parallelism whose optimizer state is sharded",
             /*splitsBatch=*/false, /*shardsParameters=*/false,
             /*shardsOptimizer=*/true, LayerAxis::Context, /*alone=*/true,
-            SearchedIn::Request, RestingState::Rows},
+            SearchedIn::Long, RestingState::Rows},
+        // Jacobs et al., "DeepSpeed Ulysses", arXiv 2309.14509.
+        ParadigmDescriptor{"up", "Ulysses",
+                           "context parallelism that exchanges heads",
+                           /*splitsBatch=*/false, /*shardsParameters=*/false,
+                           /*shardsOptimizer=*/false, LayerAxis::Context,
+                           /*alone=*/false, SearchedIn::Long,
+                           RestingState::Rows, PositionsMeet::ByHeads},
+        ParadigmDescriptor{
+            "sup", "Ulysses",
+            "context parallelism that exchanges heads and shards parameters",
+            /*splitsBatch=*/false, /*shardsParameters=*/true,
+            /*shardsOptimizer=*/true, LayerAxis::Context,
+            /*alone=*/false, SearchedIn::Long, RestingState::Rows,
+            PositionsMeet::ByHeads},
 };
 static size_t paradigmCount = static_cast<size_t>(count_if(
     paradigmDescriptors, [](const auto &each) { return each.has_value(); }));
@@ -113,6 +127,9 @@ static std::string whyNotDescribed(const ParadigmDescriptor &descriptor) {
   // (C5)
   if (descriptor.resting == RestingState::Rows && !descriptor.hasAxis())
     return "rows are divided among ranks that work inside the functions";
+  // (C6)
+  if (descriptor.exchangesHeads() && !descriptor.dividesPositions())
+    return "heads are exchanged for positions that are divided";
   return "";
 }
 

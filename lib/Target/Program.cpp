@@ -166,6 +166,11 @@ private:
                                op.getDestination(), op.getAxis(), op.getAcc(),
                                op.getStream(), op.getLabel());
         })
+        .Case([&](AllToAllOp op) {
+          return addCollective(op, GRT_ALL_TO_ALL, op.getSource(),
+                               op.getDestination(), op.getAxis(), 0,
+                               op.getStream(), op.getLabel());
+        })
         .Case([&](RecordOp op) { return order(op, false); })
         .Case([&](WaitOp op) { return order(op, true); })
         .Default([](Operation *op) {

@@ -439,6 +439,12 @@ TEST(Cluster, nodes_may_differ_in_their_uplinks) {
   EXPECT_EQ(ring.bandwidth, 8e9);
   EXPECT_EQ(ring.sharing, 1);
   EXPECT_EQ(ring.ranks, 4);
+  // Of an all-to-all two members of each send half of what they have over it.
+  EXPECT_EQ(ring.perNode, 2);
+  EXPECT_DOUBLE_EQ(ring.seconds(Collective::AllToAll, 4e9),
+                   3 * ring.latency + 2 * 2e9 / 8e9);
+  EXPECT_EQ(cluster.linkOfGroups({{0, 2}, {1, 3}}).perNode, 1);
+  EXPECT_EQ(cluster.linkOfGroups({{4, 5, 6}}).perNode, 1);
 }
 
 TEST(Cluster, strides_are_of_rings_of_equal_distances) {
@@ -578,6 +584,9 @@ TEST(Cluster, ring_times) {
   EXPECT_DOUBLE_EQ(allReduceSeconds(link, 4, 4e9), 2 * 3 * (1e-6 + 1));
   EXPECT_DOUBLE_EQ(allGatherSeconds(link, 4, 4e9), 3 * (1e-6 + 1));
   EXPECT_DOUBLE_EQ(reduceScatterSeconds(link, 2, 4e9), 1e-6 + 2);
+  // A member sends three quarters of its buffer.
+  EXPECT_DOUBLE_EQ(allToAllSeconds(link, 4, 4e9, 1), 3 * (1e-6 + 1));
+  EXPECT_EQ(allToAllSeconds(link, 1, 4e9, 1), 0);
   EXPECT_EQ(allReduceSeconds(link, 1, 4e9), 0);
   EXPECT_DOUBLE_EQ(pointToPointSeconds(link, 1e9), 1 + 1e-6);
 }

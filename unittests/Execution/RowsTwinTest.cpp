@@ -182,6 +182,52 @@ TEST_F(RowsTwinTest, ContextParallelismBesideOtherLayers) {
     }
 }
 
+/// Ulysses: a rank has a block of the rows, and in attention all rows of a part
+/// of the heads; key heads too, and dropout by global heads. Biases by
+/// distance, soft caps and packed samples are of whole samples, so they stay.
+TEST_F(RowsTwinTest, ExchangedHeads) {
+  for (const char *family : {"gpt2", "llama", "t5", "bloom", "gemma2"}) {
+    TwinModel model;
+    model.family = family;
+    model.positions = 12;
+    model.layers = family == std::string("t5") ? 3 : 2;
+    model.heads = 4;
+    model.keyHeads = 2;
+    for (const char *text : {"up2", "up2.dp2.ckpt", "sup2", "up2.tp2"}) {
+      // Two key heads are one on a rank of two.
+      if (model.family != "gpt2" && model.family != "bloom" &&
+          text == std::string("up2.tp2"))
+        continue;
+      Strategy strategy = parse(text);
+      expectTwins(model, uniformPlan(model, 1, strategy,
+                                     2 * strategy.sampleShards(), 2, "1f1b"));
+    }
+  }
+}
+
+/// Beside samples, sharded parameters and heads of tensor parallelism, with
+/// stages and blocks that begin inside samples.
+TEST_F(RowsTwinTest, ExchangedHeadsBesideOtherLevels) {
+  for (const char *family : {"gpt2", "llama"}) {
+    TwinModel model;
+    model.family = family;
+    model.positions = 9;
+    model.heads = 6;
+    model.keyHeads = 6;
+    model.width = 48;
+    model.layers = 2;
+    for (auto [text, samples] : {std::pair{"up3", 1},
+                                 {"up2.tp3", 2},
+                                 {"tp2.up3.ckpt", 3},
+                                 {"up3.sdp2", 3},
+                                 {"dp2.up2", 4},
+                                 {"up6", 4}})
+      expectTwins(model, uniformPlan(model, 2, parse(text),
+                                     2 * samples * parse(text).sampleShards(),
+                                     2, "1f1b"));
+  }
+}
+
 TEST_F(RowsTwinTest, ContextParallelismInSmallerTypes) {
   TwinModel model;
   model.layers = 2;
@@ -189,7 +235,7 @@ TEST_F(RowsTwinTest, ContextParallelismInSmallerTypes) {
     // Biases of keys, which the twin's LLaMA has, get no gradient but what is
     // rounded.
     model.family = dtype == std::string("f32") ? "llama" : "mistral";
-    for (const char *text : {"cp4", "dp2.cp2.ckpt"}) {
+    for (const char *text : {"cp4", "dp2.cp2.ckpt", "up2.tp2"}) {
       TwinOptions options;
       options.dtype = dtype;
       Strategy strategy = parse(text);

@@ -111,12 +111,16 @@ struct GroupLink : Link {
   /// Most ring edges that leave one node at the same time and share its uplink;
   /// 1 if no ring leaves a node.
   int64_t sharing = 1;
+  /// Most members of a group on one node, whose all-to-alls share its uplink; 1
+  /// if no group spans nodes.
+  int64_t perNode = 1;
   /// Measured tables by Collective; null where nothing was measured.
   std::array<const CollectiveTable *, kCollectiveCount> tables = {};
 
   /// Seconds of one collective; `bytes` is the size of the full (not sharded)
-  /// buffer. A table answers if there is one, the ring formulas below if not;
-  /// an all-reduce without a table is a reduce-scatter and an all-gather.
+  /// buffer, of an all-to-all that of one member. A table answers if there is
+  /// one, the formulas below if not; an all-reduce without a table is a
+  /// reduce-scatter and an all-gather.
   double seconds(Collective kind, double bytes) const;
 };
 
@@ -270,6 +274,7 @@ private:
   Cluster with(llvm::function_ref<void(ClusterDescription &)> change) const;
   /// The link from a device's node to the others.
   const Link &uplink(int64_t device) const;
+  int64_t mostOnOneNode(llvm::ArrayRef<int64_t> ring) const;
   const CollectiveTable *tableFor(Collective kind,
                                   llvm::ArrayRef<int64_t> ring) const;
 
@@ -291,6 +296,11 @@ private:
 /// the full (not sharded) buffer. Zero for one rank.
 double allReduceSeconds(const Link &link, int64_t ranks, double bytes);
 double allGatherSeconds(const Link &link, int64_t ranks, double bytes);
+/// Every member sends a block of its buffer of `bytes` to each other. If the
+/// group spans nodes, `perNode` members of each share what it has of `link`;
+/// else that is 1.
+double allToAllSeconds(const Link &link, int64_t ranks, double bytes,
+                       int64_t perNode);
 double reduceScatterSeconds(const Link &link, int64_t ranks, double bytes);
 double pointToPointSeconds(const Link &link, double bytes);
 

@@ -58,8 +58,8 @@ private:
   std::vector<Point> curve;
 };
 
-enum class Collective { AllReduce, AllGather, ReduceScatter, Send };
-inline constexpr int kCollectiveCount = 4;
+enum class Collective { AllReduce, AllGather, ReduceScatter, Send, AllToAll };
+inline constexpr int kCollectiveCount = 5;
 llvm::StringRef collectiveName(Collective kind);
 std::optional<Collective> parseCollective(llvm::StringRef name);
 

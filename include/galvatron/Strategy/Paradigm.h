@@ -50,6 +50,13 @@ enum class RestingState : uint8_t {
   Rows,  ///< every rank has a block of rows, which are samples times positions
 };
 
+/// Where the ranks that divide positions bring them together again, for
+/// operations that mix them (attention).
+enum class PositionsMeet : uint8_t {
+  Gathered, ///< every rank gathers keys and values and has its own queries
+  ByHeads, ///< all-to-alls give every rank all positions of a part of the heads
+};
+
 /// Which of the executor's groups the ranks of a level are. A rank has at most
 /// one group of each for a layer, which may be a product: of a level that cuts
 /// samples and one that cuts positions.
@@ -63,6 +70,7 @@ enum class GroupKind : uint8_t {
 enum class SearchedIn : uint8_t {
   Paper,    ///< all, those of arXiv 2307.02031 too
   Executed, ///< those where the time that is executed is minimised
+  Long,     ///< these, where samples are so long that cutting them may pay
   Request,  ///< none
 };
 
@@ -75,7 +83,8 @@ enum class SearchedIn : uint8_t {
 ///   of gradients, whose sums are what is left of the parts;
 /// - (C4) what shards the optimizer alone stands alone: sums once a step are
 ///   those of one group;
-/// - (C5) rows are divided among ranks that have an axis.
+/// - (C5) rows are divided among ranks that have an axis;
+/// - (C6) positions meet by heads where they are divided.
 struct ParadigmDescriptor {
   llvm::StringLiteral name;
   /// Purpose of its collectives, for refusals and reports.
@@ -91,11 +100,14 @@ struct ParadigmDescriptor {
   bool alone = false;
   SearchedIn searched = SearchedIn::Paper;
   RestingState resting = RestingState::Whole;
+  PositionsMeet meet = PositionsMeet::Gathered;
 
   /// True if the ranks divide positions: blocks of rows, and no parameters.
   bool dividesPositions() const {
     return axis == LayerAxis::Context && resting == RestingState::Rows;
   }
+  /// True if the ranks divide heads, where operations mix positions.
+  bool exchangesHeads() const { return meet == PositionsMeet::ByHeads; }
   /// True if every rank has a term of each gradient, of its samples or
   /// positions.
   bool hasTerms() const { return splitsBatch || dividesPositions(); }
@@ -159,9 +171,9 @@ public:
   /// published algorithms and the spaces named after paradigms; others are
   /// found by name
   /// (`tsp`, tensor and sequence parallelism; `cp`, context parallelism; `scp`
-  /// and `zcp`, the same with sharded parameters and optimizer states). Data
-  /// parallel; sharded data parallel (ZeRO-3); tensor parallel; data parallel
-  /// with a sharded optimizer (ZeRO-1).
+  /// and `zcp`, the same with sharded parameters and optimizer states; `up`,
+  /// Ulysses, and `sup`). Data parallel; sharded data parallel (ZeRO-3); tensor
+  /// parallel; data parallel with a sharded optimizer (ZeRO-1).
   static const Paradigm DP, SDP, TP, ZDP;
 
 private:

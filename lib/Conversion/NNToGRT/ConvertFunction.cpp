@@ -489,6 +489,10 @@ bool FunctionConverter::emitRows(Operation *op) {
         builder, op->getLoc(), terms, getBuffer(scatter.getOutput()),
         static_cast<Axis>(scatter.getAxis()),
         /*acc=*/0, builder.getStringAttr("reduce_scatter_rows"));
+  } else if (auto exchange = dyn_cast<mlir::galvatron::AllToAllOp>(op)) {
+    exchangeRows(builder, exchange, getBuffer(exchange.getInput()),
+                 newTransient(bufferType(exchange.getPartType())),
+                 getBuffer(exchange.getOutput()));
   } else if (auto slice = dyn_cast<mlir::galvatron::SliceRowsOp>(op)) {
     sliceRows(builder, slice, getBuffer(slice.getInput()),
               getBuffer(slice.getOutput()));

@@ -41,6 +41,64 @@ void mlir::grt::dealRows(OpBuilder &builder, Location loc, Value from, Value to,
     copy(1, pieces - 1 - rank, 1, 2 * rank + 1, 1);
 }
 
+void mlir::grt::exchangeRows(OpBuilder &builder,
+                             mlir::galvatron::AllToAllOp exchange, Value from,
+                             Value packed, Value to) {
+  RankedTensorType type = exchange.getBlockType();
+  const int64_t ranks = nn::RowsAttr::of(type).getDegree();
+  // A block has its rows for samples and positions.
+  ArrayRef<int64_t> shape = type.getShape();
+  const size_t dim = size_t(exchange.getDim()) - 1;
+  const int64_t rows = llvm::product_of(shape.take_front(dim));
+  // Several ranks share a part where there are fewer.
+  const int64_t sharing = std::max(int64_t(1), ranks / shape[dim]);
+  const int64_t parts = ranks / sharing;
+  const int64_t width = llvm::product_of(shape.drop_front(dim)) / parts;
+  const int64_t bytes = width * type.getElementTypeBitWidth() / 8;
+  const bool toRows = exchange.isToRows();
+  auto send = [&](Value source, Value destination) {
+    AllToAllOp::create(builder, exchange.getLoc(), source, destination,
+                       static_cast<Axis>(exchange.getAxis()),
+                       builder.getStringAttr("all_to_all"));
+  };
+  // A part of rows where all stand side by side, or of those that stand one
+  // behind the other.
+  auto viewOf = [&](Value buffer, int64_t first, int64_t stride) -> Value {
+    return ViewOp::create(
+        builder, exchange.getLoc(),
+        MemRefType::get(stride * (rows - 1) + width, type.getElementType()),
+        buffer, first * bytes);
+  };
+  auto copy = [&](Value sideBySide, Value behind, int64_t step) {
+    for (int64_t rank = 0; rank < ranks; rank += step) {
+      Value one = viewOf(sideBySide, rank / sharing, parts * width);
+      Value other = viewOf(behind, rank * rows, width);
+      SmallVector<int64_t> ints = {rows, bytes, parts * bytes, bytes};
+      if (toRows) {
+        std::swap(one, other);
+        std::swap(ints[2], ints[3]);
+      }
+      KernelOp::create(builder, exchange.getLoc(), Kernel::Copy,
+                       ValueRange{one, other}, ints, {}, "exchange_rows");
+    }
+  };
+  if (toRows) {
+    send(from, packed);
+    for (int64_t rank = 0; rank < ranks; ++rank)
+      if (rank % sharing != 0) {
+        Value sum = viewOf(packed, rank / sharing * sharing * rows, width);
+        Value term = viewOf(packed, rank * rows, width);
+        KernelOp::create(builder, exchange.getLoc(), Kernel::Add,
+                         ValueRange{sum, term, sum}, {rows * width}, {},
+                         "exchange_rows");
+      }
+    copy(/*sideBySide=*/to, /*behind=*/packed, sharing);
+  } else {
+    copy(/*sideBySide=*/from, /*behind=*/packed, 1);
+    send(packed, to);
+  }
+}
+
 void mlir::grt::sliceRows(OpBuilder &builder,
                           mlir::galvatron::SliceRowsOp slice, Value whole,
                           Value block) {

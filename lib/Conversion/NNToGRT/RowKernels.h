@@ -23,6 +23,12 @@ void dealRows(OpBuilder &builder, Location loc, Value from, Value to,
 void sliceRows(OpBuilder &builder, mlir::galvatron::SliceRowsOp slice,
                Value whole, Value block);
 
+/// Exchanges a block of rows for all rows of a part of a dimension, or back:
+/// the parts that go to each rank are put one behind the other, or what comes
+/// from each side by side, in `packed`, of the part's size.
+void exchangeRows(OpBuilder &builder, mlir::galvatron::AllToAllOp exchange,
+                  Value from, Value packed, Value to);
+
 } // namespace mlir::grt
 
 #endif // GALVATRON_LIB_CONVERSION_NNTOGRT_ROWKERNELS_H

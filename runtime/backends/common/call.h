@@ -175,6 +175,18 @@ public:
       tooFew(kernelForms[op().kernel].name, "buffers", i + 1, bufferCount());
     return buffer<T>(i);
   }
+  /// The first of the heads that attention has on this rank, of as many on
+  /// each, and how many all ranks have: with `ofBlocks` those of all blocks of
+  /// rows inside those of a tensor-parallel rank.
+  int64_t firstHead(int64_t heads, bool ofBlocks) const {
+    const int64_t part =
+        ofBlocks ? at().tp_index * at().block_count + at().block_index
+                 : at().tp_index;
+    return part * heads;
+  }
+  int64_t globalHeads(int64_t heads, bool ofBlocks) const {
+    return heads * at().tp_size * (ofBlocks ? at().block_count : 1);
+  }
   /// BIASED_ATTENTION: the bias has the heads of all ranks.
   static void checkBiasHeads(int64_t heads, int64_t globalHeads) {
     if (heads != globalHeads)

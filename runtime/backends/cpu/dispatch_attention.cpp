@@ -187,8 +187,8 @@ template <class K, class T> void attention(const Call &call) {
   if (dropoutStream(call, call.real(K::dropout), n.opIndex, stream))
     a.dropout = &stream;
   a.firstSample = call.at().first_sample;
-  a.firstHead = call.at().tp_index * a.heads;
-  a.globalHeads = call.at().tp_size * a.heads;
+  a.firstHead = call.firstHead(a.heads, n.headsOfBlocks != 0);
+  a.globalHeads = call.globalHeads(a.heads, n.headsOfBlocks != 0);
   a.globalQueries = a.queryRows;
   a.diagonal = a.keyRows - a.queryRows;
   if constexpr (isBiased<K>) {

@@ -360,8 +360,8 @@ template <class K, class T> void attention(const Call &call) {
   a.starts =
       call.buffer<const int32_t>(K::starts - (n.hasMask == 0), n.hasStarts);
   a.firstSample = call.at().first_sample;
-  a.firstHead = call.at().tp_index * a.heads;
-  a.globalHeads = call.at().tp_size * a.heads;
+  a.firstHead = call.firstHead(a.heads, n.headsOfBlocks != 0);
+  a.globalHeads = call.globalHeads(a.heads, n.headsOfBlocks != 0);
   if constexpr (biased) {
     call.checkBiasHeads(n.biasHeads, a.globalHeads);
     a.bias = call.buffer<T>(K::bias);

@@ -145,7 +145,7 @@ struct KernelInt {
   bool isOptional = false; ///< has a value where a call ends before
   bool countsSegments = false;
 };
-using KernelInts = FixedList<KernelInt, 16>;
+using KernelInts = FixedList<KernelInt, 24>;
 
 /// A real argument, or `count` of one name.
 struct KernelReal {

@@ -1,7 +1,7 @@
 // RUN: galvatron-opt %s --split-input-file --verify-diagnostics
 
 // strategy: syntax
-// expected-error @+1 {{expected a paradigm 'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', 'scp' or 'zcp', found 'pp'}}
+// expected-error @+1 {{expected a paradigm 'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', 'scp', 'zcp', 'up' or 'sup', found 'pp'}}
 func.func private @a() attributes {s = #galvatron.strategy<[pp = 2]>}
 
 // -----

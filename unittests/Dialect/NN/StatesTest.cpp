@@ -227,6 +227,26 @@ bool rowsOverOtherRanks(func::FuncOp function, unsigned place) {
   return false;
 }
 
+/// Heads are exchanged among ranks that have other ones.
+bool headsOverOtherRanks(func::FuncOp function, unsigned place) {
+  for (auto exchange : function.getBody().getOps<mlir::galvatron::AllToAllOp>())
+    if (place-- == 0) {
+      exchange.setAxis(mlir::galvatron::Axis::DP);
+      return true;
+    }
+  return false;
+}
+
+/// Another dimension is exchanged than attention has parts of.
+bool exchangeOfAnotherDimension(func::FuncOp function, unsigned place) {
+  for (auto exchange : function.getBody().getOps<mlir::galvatron::AllToAllOp>())
+    if (place-- == 0) {
+      exchange.setDim(exchange.getDim() == 2 ? 3 : 2);
+      return true;
+    }
+  return false;
+}
+
 /// A result of one state is returned for one of another.
 bool gradientOfAnotherParameter(func::FuncOp function, unsigned place) {
   Operation *terminator = function.getBody().front().getTerminator();
@@ -311,6 +331,9 @@ const FaultKind kFaults[] = {
     {"a whole gradient is taken for a term", wholeForATerm},
     {"a term of a gradient is summed in the function", sumOfAGradientsTerm},
     {"a block in order stands beside balanced ones", blockInOrder},
+    {"heads are exchanged among other ranks", headsOverOtherRanks},
+    {"another dimension is exchanged than that of heads",
+     exchangeOfAnotherDimension},
 };
 
 class States : public testing::Test {
@@ -393,7 +416,8 @@ TEST_F(States, LegalFunctionsThatDividePositionsAreAccepted) {
   for (auto [body, inputs] : kBodies)
     if (llvm::is_contained(kContextBodies, StringRef(body)))
       for (const char *strategy :
-           {"cp2", "scp2.ckpt", "tp2.cp2", "cp2.tp2.ckpt", "zcp2"})
+           {"cp2", "scp2.ckpt", "tp2.cp2", "cp2.tp2.ckpt", "zcp2", "up2",
+            "sup2.ckpt", "tp2.up2"})
         for (bool products : {false, true})
           EXPECT_TRUE(succeeded(mlir::galvatron::verifyStates(
               localOf(body, inputs, strategy, products))))
@@ -451,9 +475,11 @@ TEST_F(States, FaultsOfStateAreRefused) {
   std::map<std::string, size_t> made;
   for (auto [body, inputs] : kBodies)
     for (const char *strategy :
-         {"tp2", "tp4.ckpt", "tsp2", "tsp4.ckpt", "cp2", "tp2.cp2.ckpt"})
+         {"tp2", "tp4.ckpt", "tsp2", "tsp4.ckpt", "cp2", "tp2.cp2.ckpt", "up2",
+          "tp2.up2.ckpt"})
       for (bool products : {false, true}) {
-        if (StringRef(strategy).contains("cp") &&
+        if (llvm::cantFail(Strategy::parse(strategy))
+                .on(::galvatron::LayerAxis::Context) &&
             !llvm::is_contained(kContextBodies, StringRef(body)))
           continue;
         LayerFunctions local = localOf(body, inputs, strategy, products);

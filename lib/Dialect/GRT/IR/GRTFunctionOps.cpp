@@ -271,6 +271,12 @@ void ReduceScatterOp::getEffects(Effects &effects) {
   addOrderEffects(effects);
 }
 
+void AllToAllOp::getEffects(Effects &effects) {
+  effects.emplace_back(MemoryEffects::Read::get(), &getSourceMutable());
+  effects.emplace_back(MemoryEffects::Write::get(), &getDestinationMutable());
+  addOrderEffects(effects);
+}
+
 LogicalResult AllReduceOp::verify() {
   Type element = getBuffer().getType().getElementType();
   if (!isa<FloatType>(element))
@@ -302,6 +308,17 @@ static LogicalResult verifySlices(Operation *op, MemRefType whole,
 LogicalResult AllGatherOp::verify() {
   return verifySlices(*this, getDestination().getType(), getSource().getType(),
                       "destination", "source");
+}
+
+LogicalResult AllToAllOp::verify() {
+  MemRefType source = getSource().getType(),
+             destination = getDestination().getType();
+  if (source.getElementType() != destination.getElementType() ||
+      source.getNumElements() != destination.getNumElements())
+    return emitOpError() << "expected as many elements of one type in the "
+                            "source and the destination, found "
+                         << source << " and " << destination;
+  return success();
 }
 
 LogicalResult ReduceScatterOp::verify() {

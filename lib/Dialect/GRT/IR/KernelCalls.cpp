@@ -124,14 +124,15 @@ LogicalResult KernelOp::verify() {
                         getReals().data(),
                         nullptr};
   // Only programs of earlier compilers lack integers, but for those that tell
-  // of blocks of rows or of positions that are given, which calls on whole
+  // of blocks of rows, or of positions that are given, which calls on whole
   // samples end in front of.
   ::grt::KernelInts all = ::grt::kernelInts(call.kernel);
   size_t integers = all.size();
   while (integers > 0 &&
          llvm::is_contained(
              ArrayRef<StringRef>{"length", "labelRows", "tokenRows", "balanced",
-                                 "ofBlocks", "ofFirstBlock", "hasPositions"},
+                                 "ofBlocks", "ofFirstBlock", "hasPositions",
+                                 "headsOfBlocks"},
              StringRef(all[integers - 1].name)))
     --integers;
   std::string name = stringifyKernel(getKernel()).str();

@@ -143,6 +143,8 @@ private:
       number.add(stringifyAxis(reduce.getAxis()));
     } else if (auto gather = dyn_cast<AllGatherOp>(op)) {
       number.add(stringifyAxis(gather.getAxis()));
+    } else if (auto exchange = dyn_cast<AllToAllOp>(op)) {
+      number.add(stringifyAxis(exchange.getAxis()));
     } else if (auto scatter = dyn_cast<ReduceScatterOp>(op)) {
       number.add(stringifyAxis(scatter.getAxis()));
       number.add(uint64_t(scatter.getAcc()));

@@ -567,6 +567,46 @@ LogicalResult ReduceScatterRowsOp::verify() {
   return verifyRows(*this, getInput().getType(), getOutput().getType());
 }
 
+std::optional<int64_t> AllToAllOp::partOf(int64_t size, int64_t devices) {
+  if (size % devices == 0)
+    return size / devices;
+  if (size > 0 && devices % size == 0)
+    return 1;
+  return std::nullopt;
+}
+
+RankedTensorType AllToAllOp::getPartType() {
+  return isToRows() ? getInput().getType() : getOutput().getType();
+}
+
+bool AllToAllOp::isToRows() {
+  return bool(nn::RowsAttr::of(getOutput().getType()));
+}
+
+RankedTensorType AllToAllOp::getBlockType() {
+  return isToRows() ? getOutput().getType() : getInput().getType();
+}
+
+LogicalResult AllToAllOp::verify() {
+  RankedTensorType block = getBlockType(), parts = getPartType();
+  nn::RowsAttr rows = nn::RowsAttr::of(block);
+  const auto dim = int64_t(getDim());
+  if (rows && !rows.getBalanced() && !nn::RowsAttr::of(parts)) {
+    RankedTensorType whole = nn::joinRows(block);
+    SmallVector<int64_t> shape(whole.getShape());
+    if (dim > 1 && dim < whole.getRank())
+      if (auto size = partOf(shape[dim], rows.getDegree())) {
+        shape[dim] = *size;
+        if (whole.clone(shape) == parts)
+          return success();
+      }
+  }
+  return emitOpError() << "expected a block of rows and a part of dimension "
+                       << dim << " of the tensor that it is of, found "
+                       << getInput().getType() << " and "
+                       << getOutput().getType();
+}
+
 LogicalResult SliceRowsOp::verify() {
   return verifyRows(*this, getInput().getType(), getOutput().getType());
 }

@@ -63,6 +63,30 @@ public:
     return SliceRowsOp::create(builder, loc, blockType(whole, balanced), whole,
                                group());
   }
+  /// Exchanges a block of rows for all rows of a part of dimension `dim` of the
+  /// whole value.
+  Value rowsToParts(OpBuilder &builder, Location loc, Value block,
+                    int64_t dim) const {
+    RankedTensorType whole =
+        nn::joinRows(cast<RankedTensorType>(block.getType()));
+    SmallVector<int64_t> shape(whole.getShape());
+    std::optional<int64_t> part = AllToAllOp::partOf(shape[dim], level.degree);
+    assert(part && "heads are divided among the ranks, or they share them");
+    shape[dim] = *part;
+    return AllToAllOp::create(builder, loc, whole.clone(shape), block, dim,
+                              group());
+  }
+  /// Exchanges a part of dimension `dim` for a block of rows of all of it,
+  /// which is `size` large.
+  Value partsToRows(OpBuilder &builder, Location loc, Value part, int64_t dim,
+                    int64_t size) const {
+    auto type = cast<RankedTensorType>(part.getType());
+    SmallVector<int64_t> shape(type.getShape());
+    shape[dim] = size;
+    return AllToAllOp::create(builder, loc,
+                              nn::cutRows(type.clone(shape), level.degree),
+                              part, dim, group());
+  }
   /// Takes what all ranks have for a term of a sum.
   Value firstTerm(OpBuilder &builder, Location loc, Value whole) const {
     return FirstTermOp::create(builder, loc, whole.getType(), whole, group());

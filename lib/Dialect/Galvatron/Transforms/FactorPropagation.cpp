@@ -70,8 +70,15 @@ private:
   bool sharesPositions(size_t axis) const {
     return hasWork && dividesPositions(axis);
   }
+  /// True if the ranks of an axis divide heads where positions are mixed.
+  bool exchangesHeads(size_t axis) const {
+    return axes[axis].paradigm->exchangesHeads();
+  }
+  /// Late positions are as much work as others where all of a sample are on
+  /// every rank.
   AxisState rowsOn(size_t axis, int64_t positions = 1) const {
-    return AxisState::rows(positions, balanced && dividesPositions(axis));
+    return AxisState::rows(positions, balanced && dividesPositions(axis) &&
+                                          !exchangesHeads(axis));
   }
   static bool sumsProducts(func::FuncOp function);
   /// True if the function gives gradients of parameters, which are terms of
@@ -81,6 +88,15 @@ private:
       if (nn::getResultRole(function, i) == nn::ValueRole::ParameterGradient)
         return true;
     return false;
+  }
+  /// True if there are fewer heads, dimension `dim` of a value, than ranks:
+  /// each goes to several, so that a block of rows is less to keep.
+  bool repeatsHeads(size_t axis, Value value, int64_t dim) const {
+    int64_t heads = cast<RankedTensorType>(value.getType()).getDimSize(dim);
+    for (auto [other, level] : llvm::enumerate(axes))
+      if (other != axis && stateOf(value, other) == AxisState::split(dim))
+        heads = llvm::divideCeil(heads, level.degree);
+    return heads < axes[axis].degree;
   }
   /// Lists the conversion of a use, unless the value is in the state.
   void convert(Rules &rules, size_t axis, int64_t operand, Value value,
@@ -116,6 +132,9 @@ private:
   /// could take the terms of a sum take the sum: it is there, and whatever came
   /// of the terms would have to be summed once more.
   DenseSet<std::pair<Value, unsigned>> converted;
+  /// Values of which some use takes a part of the heads, in that state. They
+  /// are kept in it: backward takes them so.
+  DenseMap<std::pair<Value, unsigned>, AxisState> exchanged;
 };
 
 /// True if some operation of the function sums products of two operands, or is
@@ -248,17 +267,24 @@ FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
                                                    nn::FactorOpInterface op,
                                                    const nn::FactorRule &rule) {
   Rules rules;
-  FailureOr<int> factor = findFactor(axis, op, rule);
-  if (failed(factor))
-    return failure();
-  rules.factor = *factor;
+  const nn::HeadCounts heads = op.getHeadCounts();
+  const bool exchanges = exchangesHeads(axis);
+  const bool byHeads = exchanges && !heads.counts.empty();
+  if (byHeads) {
+    rules.factor = heads.factor;
+  } else if (!exchanges) {
+    FailureOr<int> factor = findFactor(axis, op, rule);
+    if (failed(factor))
+      return failure();
+    rules.factor = *factor;
+  }
 
   SmallVector<bool> terms;
   bool hasRows = false, allWhole = true;
   for (Value operand : op->getOperands()) {
     AxisState state = stateOf(operand, axis);
     terms.push_back(state.isUnreduced() && !isConverted(operand, axis));
-    hasRows |= state.isRows();
+    hasRows |= state.isRows() || (exchanges && state.isSplit());
     allWhole &= state.isReplicated();
   }
   bool carriesTerms = rules.factor == nn::kNoFactor && !hasRows &&
@@ -285,13 +311,21 @@ FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
       continue;
     AxisState state = stateOf(operand, axis);
     bool isNumber = isa<FloatType>(getElementTypeOrSelf(operand.getType()));
-    if (auto block = rowsOf(rule.operands[index]); block && isNumber)
+    const auto &dims = rule.operands[index];
+    if (auto *part = llvm::find(dims, heads.factor);
+        byHeads && part != dims.end()) {
+      AxisState heads = AxisState::split(part - dims.begin());
+      convert(rules, axis, int64_t(index), operand, heads);
+      if (!repeatsHeads(axis, operand, heads.dim()))
+        exchanged.insert({{operand, axis}, heads});
+    } else if (auto block = rowsOf(dims); block && isNumber)
       convert(rules, axis, int64_t(index), operand, *block);
-    else if (state.isUnreduced() || state.isRows())
+    else if (state.isUnreduced() || state.isRows() ||
+             (exchanges && state.isSplit()))
       convert(rules, axis, int64_t(index), operand, AxisState::replicated());
   }
 
-  if (rules.factor != nn::kNoFactor)
+  if (rules.factor != nn::kNoFactor && !byHeads)
     for (auto [index, operand] : llvm::enumerate(op->getOperands()))
       if (!stateOf(operand, axis).isSplit() &&
           llvm::is_contained(rule.operands[index], rules.factor))
@@ -371,6 +405,8 @@ void Propagation::annotate(Operation *op, ArrayRef<Rules> rules) {
 /// Gives the state in which a value is kept: its own, or for terms of a sum
 /// that which values of the axis rest in.
 AxisState Propagation::stashStateOf(Value value, size_t axis) const {
+  if (auto part = exchanged.find({value, axis}); part != exchanged.end())
+    return part->second;
   AxisState state = stateOf(value, axis);
   if (!state.isUnreduced())
     return state;
@@ -400,7 +436,8 @@ LogicalResult Propagation::visitReturn(Operation *op) {
       else if (role == nn::ValueRole::ParameterGradient &&
                dividesPositions(axis))
         state[axis] = AxisState::unreduced();
-      else if (state[axis].isUnreduced() || state[axis].isRows())
+      else if (state[axis].isUnreduced() || state[axis].isRows() ||
+               (exchangesHeads(axis) && state[axis].isSplit()))
         state[axis] = AxisState::replicated();
       convert(rules[axis], axis, int64_t(index), value, state[axis]);
     }

@@ -69,7 +69,11 @@ public:
   explicit Conversions(ArrayRef<StrategyLevel> axes) : axes(axes) {}
 
   /// Declares the state of a value; others are replicated.
-  void declare(Value value, StateAttr state) { states[value] = state; }
+  /// Called in front of `makeLocal`, for it notes the whole types.
+  void declare(Value value, StateAttr state) {
+    states[value] = state;
+    wholes[value] = cast<RankedTensorType>(value.getType());
+  }
 
   /// Converts the operands that `sharding` lists.
   LogicalResult apply(Operation *op, ShardingAttr sharding) {
@@ -85,17 +89,27 @@ public:
         auto areFront = [](AxisState state) {
           return state.isRows() && state.positions() == 1;
         };
-        bool isToRows = areFront(target) && !found.isSplit() && !found.isRows();
-        bool isToWhole = target.isReplicated() && !found.isSplit() &&
+        // Parts are exchanged for rows, by which other states are reached.
+        const bool exchanges = axes[axis].paradigm->exchangesHeads();
+        bool isFromParts = exchanges && found.isSplit() && found.dim() > 1;
+        bool isToParts = exchanges && target.isSplit() && target.dim() > 1 &&
+                         (!found.isRows() || areFront(found));
+        bool isToRows = areFront(target) && !found.isRows() &&
+                        (!found.isSplit() || isFromParts);
+        bool isToWhole = target.isReplicated() &&
+                         (!found.isSplit() || isFromParts) &&
                          (!found.isRows() || areFront(found));
         bool isToTerm = target.isUnreduced() && found.isReplicated();
-        if (!isToRows && !isToWhole && !isToTerm)
+        if (!isToRows && !isToWhole && !isToTerm &&
+            (!isToParts || found.isSplit()))
           return refuse(op, use.operand, found, target);
-        if (isToRows &&
+        if ((isToRows || isToParts || isFromParts) && !found.isRows() &&
             failed(verifyCut(op, cast<RankedTensorType>(value.getType()),
-                             axes[axis], target)))
+                             axes[axis],
+                             isToRows ? target : AxisState::rows())))
           return failure();
-        value = convert(op, value, axis, found, target);
+        value = convert(op, op->getOperand(use.operand), value, axis, found,
+                        target);
       }
       op->setOperand(use.operand, value);
     }
@@ -106,11 +120,12 @@ private:
   /// A value, the axis of a conversion, and the state on it that is its target.
   using Key = std::tuple<Value, unsigned, Attribute>;
 
-  /// The conversion to `target`, of the value or of what another conversion has
-  /// made of it: rows of a sum that is there are a slice, and the sum of rows
-  /// that are there is a gather.
-  Value convert(Operation *op, Value value, size_t axis, AxisState found,
-                AxisState target) {
+  /// The conversion to `target`, of the value, which is `declared` or a
+  /// conversion of it on other axes, or of what another conversion has
+  /// made of it: parts are exchanged for rows, rows of a sum that is there are
+  /// a slice, and the sum of rows that are there is a gather.
+  Value convert(Operation *op, Value declared, Value value, size_t axis,
+                AxisState found, AxisState target) {
     auto made = [&](AxisState state) -> Value & {
       return done[{value, unsigned(axis),
                    StateAttr::get(op->getContext(), state)}];
@@ -128,7 +143,19 @@ private:
     AxisRanks ranks(axes[axis]);
     Location loc = op->getLoc();
     Value converted;
-    if (target.isUnreduced()) {
+    if (found.isSplit()) {
+      Value rows = made(AxisState::rows());
+      if (!rows)
+        rows = made(AxisState::rows()) =
+            ranks.partsToRows(builder, loc, value, found.dim(),
+                              sizeBeside(declared, axis, found.dim()));
+      converted = target.isRows() ? rows : ranks.gatherRows(builder, loc, rows);
+    } else if (target.isSplit()) {
+      Value rows = found.isRows() ? value
+                                  : convert(op, declared, value, axis, found,
+                                            AxisState::rows());
+      converted = ranks.rowsToParts(builder, loc, rows, target.dim());
+    } else if (target.isUnreduced()) {
       converted = ranks.firstTerm(builder, loc, value);
     } else if (target.isRows()) {
       Value whole =
@@ -154,13 +181,25 @@ private:
     stream << " to ";
     printState(stream, target);
     return op->emitError() << "expected operand " << operand
-                           << " to be summed, sliced or gathered, found a "
-                              "conversion "
+                           << " to be summed, sliced, gathered or exchanged, "
+                              "found a conversion "
                            << text;
+  }
+
+  /// The size of a dimension of a declared value on the ranks of `axis`: what
+  /// other axes leave of it.
+  int64_t sizeBeside(Value declared, size_t axis, int64_t dim) const {
+    int64_t size = wholes.lookup(declared).getDimSize(dim);
+    for (auto [other, state] :
+         llvm::enumerate(states.lookup(declared).getAxes()))
+      if (other != axis && state == AxisState::split(dim))
+        size = llvm::divideCeil(size, axes[other].degree);
+    return size;
   }
 
   ArrayRef<StrategyLevel> axes;
   DenseMap<Value, StateAttr> states;
+  DenseMap<Value, RankedTensorType> wholes;
   DenseMap<Key, Value> done;
 };
 

@@ -152,6 +152,34 @@ std::optional<std::string> whyNotSplit(func::FuncOp forward, StringRef factor,
   return std::nullopt;
 }
 
+/// Why the ranks of an axis that exchanges heads cannot have as many each, of
+/// those that `tensor` ranks of tensor parallelism have parts of; nullopt if
+/// they can.
+std::optional<std::string> whyNotExchanged(func::FuncOp forward,
+                                           const StrategyLevel &axis,
+                                           int64_t tensor) {
+  for (Operation &op : forward.getBody().front()) {
+    auto factorOp = dyn_cast<nn::FactorOpInterface>(op);
+    if (!factorOp)
+      continue;
+    for (auto [index, count] :
+         llvm::enumerate(factorOp.getHeadCounts().counts)) {
+      const int64_t own = llvm::divideCeil(count, tensor);
+      // A key head goes to all ranks that have queries of its group.
+      if (own % axis.degree != 0 && (index == 0 || axis.degree % own != 0))
+        return ("'" + op.getName().getStringRef() + "' has " + Twine(own) +
+                (index == 0 ? " heads" : " key heads") +
+                (tensor > 1 ? " on a tensor-parallel rank" : "") +
+                ", which degree " + Twine(axis.degree) + " of '" +
+                axis.paradigm.name() +
+                (index == 0 ? "' does not divide"
+                            : "' neither divides nor is a multiple of"))
+            .str();
+    }
+  }
+  return std::nullopt;
+}
+
 } // namespace
 
 std::optional<std::string>
@@ -162,6 +190,11 @@ mlir::galvatron::whyNotPartitionable(func::FuncOp forward,
       for (StringRef factor : getFactors(forward))
         if (auto reason = whyNotSplit(forward, factor, axis.degree))
           return reason;
+  const auto tensor = strategy.on(::galvatron::LayerAxis::Tensor);
+  for (const StrategyLevel &axis : strategy.axes())
+    if (axis.paradigm->exchangesHeads())
+      if (auto reason = whyNotExchanged(forward, axis, strategy.degree(tensor)))
+        return reason;
   return std::nullopt;
 }
 

@@ -128,7 +128,7 @@ private:
         if (*unused)
           unused->erase();
       functions->backward = functions->recompute = nullptr;
-    } else if (!strategy.axes().empty() &&
+    } else if (strategy.on(::galvatron::LayerAxis::Tensor) &&
                !whole.forward->hasAttr(nn::kFactorUnitsAttr)) {
       layer.emitRemark() << "the body of layer '" << layer.getLayerName()
                          << "' has no factor to split: it is replicated under '"

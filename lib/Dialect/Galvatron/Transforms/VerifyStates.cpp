@@ -166,6 +166,12 @@ LogicalResult AxisVerifier::visit(Operation *op) {
   if (auto slice = dyn_cast<SliceRowsOp>(op))
     return visitConversion(slice, State::replicated(),
                            rowsOf(slice.getOutput().getType()), -1);
+  if (auto exchange = dyn_cast<AllToAllOp>(op)) {
+    const State rows = rowsOf(exchange.getBlockType()),
+                part = State::split(int64_t(exchange.getDim()));
+    return exchange.isToRows() ? visitConversion(exchange, part, rows, -1)
+                               : visitConversion(exchange, rows, part, 1);
+  }
   if (auto term = dyn_cast<FirstTermOp>(op))
     return visitConversion(term, State::replicated(), State::unreduced(), 0);
   if (auto factors = dyn_cast<nn::FactorOpInterface>(op))
@@ -204,6 +210,7 @@ LogicalResult AxisVerifier::visitConversion(OpTy op, AxisState from,
                          : from.isRows()    ? from.isBalanced()
                                                   ? "a balanced block of rows"
                                                   : "a block of rows"
+                         : from.isSplit()   ? "a part of a dimension"
                                             : "a replicated value")
                      << ", found a value that is " << textOf(state);
   auto rows = nn::RowsAttr::of(to.isRows() ? op.getOutput().getType()

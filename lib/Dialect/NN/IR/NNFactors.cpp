@@ -470,12 +470,21 @@ FactorRule AttentionOp::getFactorRule() {
     rule.operands.push_back({0, kNoFactor});
   return rule;
 }
+/// Marks an attention that has the heads of a block, not of a tensor-parallel
+/// rank alone.
+template <typename OpTy>
+static void markHeads(OpTy op, int factor, const ShardContext &shards) {
+  if (factor == kHeads && !shards.numbersParts())
+    op.setHeadsOfBlocks(true);
+}
 LogicalResult AttentionOp::partition(OpBuilder &, int factor,
                                      const ShardContext &shards) {
   if (factor == kHeads)
     setHeads(getHeads() / shards.size());
+  markHeads(*this, factor, shards);
   return success();
 }
+HeadCounts AttentionOp::getHeadCounts() { return {kHeads, {int64_t(getHeads())}}; }
 
 // The kernel numbers heads as rank * local heads + head for the dropout key.
 bool AttentionOp::mayBeReplicated(const ShardContext &axis) {
@@ -498,8 +507,10 @@ LogicalResult AttentionGradOp::partition(OpBuilder &, int factor,
                                          const ShardContext &shards) {
   if (factor == kHeads)
     setHeads(getHeads() / shards.size());
+  markHeads(*this, factor, shards);
   return success();
 }
+HeadCounts AttentionGradOp::getHeadCounts() { return {kHeads, {int64_t(getHeads())}}; }
 
 bool AttentionGradOp::mayBeReplicated(const ShardContext &axis) {
   return !axis.numbersParts() || getDropout().convertToDouble() == 0;
@@ -528,6 +539,22 @@ FactorRule GroupedAttentionOp::getFactorRule() {
   addMaskAndBias(*this, rule);
   return rule;
 }
+/// Gives the heads of queries and of keys, which are fewer or as many.
+template <typename OpTy> static HeadCounts headsOfGroups(OpTy op) {
+  auto headsOf = [](Value value) {
+    return cast<RankedTensorType>(value.getType()).getDimSize(2);
+  };
+  HeadCounts heads = {kHeads, {headsOf(op.getQ())}};
+  if (headsOf(op.getK()) != headsOf(op.getQ()))
+    heads.counts.push_back(headsOf(op.getK()));
+  return heads;
+}
+LogicalResult GroupedAttentionOp::partition(OpBuilder &, int factor,
+                                            const ShardContext &shards) {
+  markHeads(*this, factor, shards);
+  return success();
+}
+HeadCounts GroupedAttentionOp::getHeadCounts() { return headsOfGroups(*this); }
 // The kernel finds the rows of its heads in the bias, and their slopes, by
 // their global numbers.
 template <typename OpTy>
@@ -580,6 +607,14 @@ FactorRule GroupedAttentionGradOp::getFactorRule() {
   if (getBias())
     rule.results.push_back({0, kNoFactor, kNoFactor});
   return rule;
+}
+LogicalResult GroupedAttentionGradOp::partition(OpBuilder &, int factor,
+                                                const ShardContext &shards) {
+  markHeads(*this, factor, shards);
+  return success();
+}
+HeadCounts GroupedAttentionGradOp::getHeadCounts() {
+  return headsOfGroups(*this);
 }
 bool GroupedAttentionGradOp::mayBeReplicated(const ShardContext &axis) {
   return mayBeReplicatedByHeads(*this, axis);

@@ -137,6 +137,12 @@ void emitAttention(KernelEmitter &emitter, StringRef kernel, OpTy op,
     ints.push_back(besides.heads);
   ints.append({bool(besides.mask), bool(besides.starts)});
   addLength(ints, op.getO());
+  if (op.getHeadsOfBlocks()) {
+    // No block of rows; a kernel with biases or changed scores knows none.
+    if (kernel.starts_with("attention"))
+      ints.append({/*length=*/0, /*balanced=*/0});
+    ints.push_back(1);
+  }
   // Statistics of a block are the kernel's, one run of queries behind the
   // other.
   if (lengthOf(op.getO()))

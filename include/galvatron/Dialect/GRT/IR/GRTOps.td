@@ -302,6 +302,29 @@ def GRT_ReduceScatterOp : GRT_CollectiveOp<"reduce_scatter"> {
   }];
 }
 
+def GRT_AllToAllOp : GRT_CollectiveOp<"all_to_all"> {
+  let summary = "Exchanges equal blocks between the members of an axis";
+  let description = [{
+    The source is as many equal blocks as the axis has members, the destination
+    too: block `j` of member `i`'s source becomes block `i` of member `j`'s
+    destination.
+
+    Constraints:
+    - (C1) both buffers have one element type and one number of elements.
+
+    ```mlir
+    grt.all_to_all %rows to %heads over cp : memref<4x64x64xf32> to memref<256x64xf32>
+    ```
+  }];
+  let arguments = (ins GRT_Buffer:$source, GRT_Buffer:$destination,
+                       GRT_AxisAttr:$axis, OptionalAttr<StrAttr>:$label,
+                       GRT_OnStream:$stream);
+  let assemblyFormat = [{
+    $source `to` $destination `over` $axis (`on` $stream^)? attr-dict
+    `:` type($source) `to` type($destination)
+  }];
+}
+
 //===----------------------------------------------------------------------===//
 // Order between streams
 //===----------------------------------------------------------------------===//

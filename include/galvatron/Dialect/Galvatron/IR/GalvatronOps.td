@@ -406,6 +406,46 @@ def Galvatron_ReduceScatterRowsOp
   let hasVerifier = 1;
 }
 
+def Galvatron_AllToAllOp : Galvatron_CollectiveOp<"all_to_all"> {
+  let summary = "exchanges blocks of rows for parts of a dimension, or back";
+  let description = [{
+    ```mlir
+    %y = galvatron.all_to_all %x dim 2 over cp
+      : tensor<64x8x64xf32, #nn.rows<length = 64, degree = 4>> -> tensor<4x64x2x64xf32>
+    %z = galvatron.all_to_all %y dim 2 over cp
+      : tensor<4x64x2x64xf32> -> tensor<64x8x64xf32, #nn.rows<length = 64, degree = 4>>
+    ```
+
+    Every device of the axis has a block of the rows of a tensor on one side, and
+    on the other all rows of a part of dimension `dim` of it, counted with samples
+    and positions: the part whose number is the device's. Of a dimension smaller
+    than the devices, which it divides, a part is of size 1 and goes to as many
+    devices as share it; back, what they have is summed, ascending. Each of the
+    two ways is the gradient of the other.
+
+    Constraints:
+    - (C1) input or result is a block of rows, not balanced, of a tensor of which
+      the other is a part in dimension `dim`, which is behind the positions.
+  }];
+  let arguments = (ins AnyRankedTensor:$input, I64Attr:$dim,
+                       Galvatron_AxisAttr:$axis);
+  let results = (outs AnyRankedTensor:$output);
+  let assemblyFormat = [{
+    $input `dim` $dim `over` $axis attr-dict `:` type($input) `->` type($output)
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// True if devices have rows behind it.
+    bool isToRows();
+    /// The type of the block of rows, and that of the part.
+    ::mlir::RankedTensorType getBlockType();
+    ::mlir::RankedTensorType getPartType();
+    /// The size of a part of a dimension; nothing if it has none for so many
+    /// devices.
+    static std::optional<int64_t> partOf(int64_t size, int64_t devices);
+  }];
+}
+
 def Galvatron_SliceRowsOp : Galvatron_Op<"slice_rows", [Pure]> {
   let summary = "a device's block of rows of a tensor that all of an axis have";
   let description = [{

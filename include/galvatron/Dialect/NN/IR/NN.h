@@ -101,6 +101,13 @@ struct FactorRule {
   SmallVector<SmallVector<int>> results;
 };
 
+/// The heads of an attention's operands: their factor and, each once, how many
+/// there are, of queries first.
+struct HeadCounts {
+  int factor = kNoFactor;
+  SmallVector<int64_t, 2> counts;
+};
+
 class FactorOpInterface;
 /// The factors of an operation's rows, of samples and of positions, by its
 /// rule: wherever one of the two stands, both stand as the first dimensions.

@@ -136,6 +136,11 @@ def NN_FactorOpInterface : OpInterface<"FactorOpInterface"> {
       return $_op.mixesPositions();
     }]>,
     InterfaceMethod<[{
+      How many heads the operation's operands have, and the factor that they are.
+      Ranks that divide positions may divide heads where positions are mixed.
+      Empty for operations without heads.
+    }], "::mlir::nn::HeadCounts", "getHeadCounts", (ins), "", [{ return {}; }]>,
+    InterfaceMethod<[{
       The factor that the operation slices by itself, its operands being whole on
       all ranks of an axis: its results that carry it are this rank's part.
       `kNoFactor` for operations that slice nothing.

@@ -636,7 +636,8 @@ def NN_LinearWeightBiasGradOp
 def NN_AttentionOp
     : NN_ForwardOp<"attention", ["getFlops", "getProductElements", "isAttention"],
                    ["partition", "mayBeReplicated", "takesRows",
-                    "mixesPositions", "weighsLatePositions"], [],
+                    "mixesPositions", "weighsLatePositions", "getHeadCounts"],
+                   [],
                    ["getElementRole", "removeDropout", "separateDocuments",
                     "keepKeys",
                     "getRandomKey"]> {
@@ -653,7 +654,10 @@ def NN_AttentionOp
 
     On a block of rows (`#nn.rows`) `o` is the block's and `qkv` that of all
     positions; the kernel finds the block's queries there. `lse` then has for every
-    head the queries of one sample, behind these of the next.
+    head the queries of one sample, behind these of the next. With
+    `heads_of_blocks` the ranks that have blocks of rows elsewhere have all
+    positions of a part of the heads here: parts of those that an axis of tensor
+    parallelism gives them.
 
     Constraints:
     1. `qkv` has rank 4 and its third dimension is 3; it is no block of rows.
@@ -668,7 +672,8 @@ def NN_AttentionOp
                        I64Attr:$heads, UnitAttr:$causal,
                        F64Attr:$scale, DefaultValuedAttr<F64Attr, "0.0">:$dropout,
                        DefaultValuedAttr<I64Attr, "0">:$op_index,
-                       DefaultValuedAttr<I64Attr, "0">:$document_length);
+                       DefaultValuedAttr<I64Attr, "0">:$document_length,
+                       UnitAttr:$heads_of_blocks);
   let results = (outs NN_Float:$o, NN_Statistics:$lse);
   let assemblyFormat = [{
     $qkv (`starts` $starts^)? attr-dict `:` functional-type(operands, results)
@@ -677,7 +682,8 @@ def NN_AttentionOp
 
 def NN_AttentionGradOp
     : NN_Op<"attention_grad", ["getFlops", "getProductElements", "isAttention"],
-            ["partition", "mayBeReplicated", "takesRows", "mixesPositions"], [],
+            ["partition", "mayBeReplicated", "takesRows", "mixesPositions",
+             "getHeadCounts"], [],
             [], ["removeDropout"]> {
   let summary = "Gradient of scaled dot-product attention.";
   let description = [{
@@ -697,7 +703,8 @@ def NN_AttentionGradOp
                        I64Attr:$heads, UnitAttr:$causal,
                        F64Attr:$scale, DefaultValuedAttr<F64Attr, "0.0">:$dropout,
                        DefaultValuedAttr<I64Attr, "0">:$op_index,
-                       DefaultValuedAttr<I64Attr, "0">:$document_length);
+                       DefaultValuedAttr<I64Attr, "0">:$document_length,
+                       UnitAttr:$heads_of_blocks);
   let results = (outs NN_Float:$dqkv);
   let assemblyFormat = [{
     $qkv `,` $o `,` $lse `,` $dout (`starts` $starts^)? attr-dict `:`
@@ -708,8 +715,9 @@ def NN_AttentionGradOp
 def NN_GroupedAttentionOp
     : NN_ForwardOp<"grouped_attention",
                    ["getFlops", "getProductElements", "isAttention"],
-                   ["mayBeReplicated", "takesRows", "mixesPositions",
-                    "weighsLatePositions"], [],
+                   ["partition", "mayBeReplicated", "takesRows",
+                    "mixesPositions", "weighsLatePositions", "getHeadCounts"],
+                   [],
                    ["getElementRole", "removeDropout", "separateDocuments",
                     "keepKeys",
                     "getRandomKey"],
@@ -768,7 +776,8 @@ def NN_GroupedAttentionOp
                        DefaultValuedAttr<I64Attr, "0">:$op_index,
                        DefaultValuedAttr<I64Attr, "0">:$document_length,
                        DefaultValuedAttr<F64Attr, "0.0">:$cap,
-                       DefaultValuedAttr<F64Attr, "0.0">:$distance);
+                       DefaultValuedAttr<F64Attr, "0.0">:$distance,
+                       UnitAttr:$heads_of_blocks);
   let results = (outs NN_Float:$o, NN_Statistics:$lse);
   let assemblyFormat = [{
     $q `,` $k `,` $v (`mask` $mask^)? (`starts` $starts^)? (`bias` $bias^)?
@@ -779,7 +788,8 @@ def NN_GroupedAttentionOp
 def NN_GroupedAttentionGradOp
     : NN_Op<"grouped_attention_grad",
             ["getFlops", "getProductElements", "isAttention"],
-            ["mayBeReplicated", "takesRows", "mixesPositions"], [],
+            ["partition", "mayBeReplicated", "takesRows", "mixesPositions",
+             "getHeadCounts"], [],
             [AttrSizedOperandSegments],
             ["removeDropout"]> {
   let summary = "Gradients of attention of separate queries and keys.";
@@ -815,7 +825,8 @@ def NN_GroupedAttentionGradOp
                        DefaultValuedAttr<I64Attr, "0">:$op_index,
                        DefaultValuedAttr<I64Attr, "0">:$document_length,
                        DefaultValuedAttr<F64Attr, "0.0">:$cap,
-                       DefaultValuedAttr<F64Attr, "0.0">:$distance);
+                       DefaultValuedAttr<F64Attr, "0.0">:$distance,
+                       UnitAttr:$heads_of_blocks);
   let results = (outs NN_Float:$dq, NN_Float:$dk, NN_Float:$dv,
                       Optional<NN_Float>:$dbias);
   let assemblyFormat = [{
