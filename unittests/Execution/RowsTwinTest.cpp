@@ -199,9 +199,43 @@ TEST_F(RowsTwinTest, ExchangedHeads) {
           text == std::string("up2.tp2"))
         continue;
       Strategy strategy = parse(text);
+      // The decoder of T5 has 9 positions.
+      const int64_t samples = model.hasDecoder() ? 2 : 1;
       expectTwins(model, uniformPlan(model, 1, strategy,
-                                     2 * strategy.sampleShards(), 2, "1f1b"));
+                                     2 * samples * strategy.sampleShards(), 2,
+                                     "1f1b"));
     }
+  }
+}
+
+/// A key head goes to all ranks that have queries of its group, and what they
+/// make of its gradient is summed.
+TEST_F(RowsTwinTest, ExchangedHeadsThatRanksShare) {
+  TwinModel model;
+  model.family = "llama";
+  model.layers = 2;
+  model.heads = 4;
+  for (auto [text, keyHeads] :
+       {std::pair{"up4", 2}, {"up4.ckpt", 1}, {"tp2.up2", 2}, {"sup4", 2}}) {
+    model.keyHeads = keyHeads;
+    expectTwins(model, uniformPlan(model, 1, parse(text), 2, 2, "1f1b"));
+  }
+}
+
+/// Windows of keys, key masks, learned positions, normed queries, gates behind
+/// attention and images.
+TEST_F(RowsTwinTest, ExchangedHeadsOfFamilies) {
+  for (const char *family :
+       {"mistral", "bert", "opt", "olmo2", "phi", "falcon", "vit"}) {
+    TwinModel model;
+    model.family = family;
+    model.layers = 2;
+    model.heads = 4;
+    model.keyHeads = 2;
+    // Of images four samples of 7 positions.
+    const int64_t samples = model.family == "vit" ? 4 : 1;
+    expectTwins(model,
+                uniformPlan(model, 1, parse("up4"), 2 * samples, 2, "1f1b"));
   }
 }
 
@@ -217,7 +251,7 @@ TEST_F(RowsTwinTest, ExchangedHeadsBesideOtherLevels) {
     model.width = 48;
     model.layers = 2;
     for (auto [text, samples] : {std::pair{"up3", 1},
-                                 {"up2.tp3", 2},
+                                 {"up3.tp2", 2},
                                  {"tp2.up3.ckpt", 3},
                                  {"up3.sdp2", 3},
                                  {"dp2.up2", 4},
@@ -298,6 +332,32 @@ TEST_F(RowsTwinTest, ContextParallelismIsRefusedByName) {
   }
 }
 
+/// Heads that ranks cannot share out are refused with their number, and what
+/// has none by name.
+TEST_F(RowsTwinTest, HeadsThatRanksDoNotDivideAreRefused) {
+  for (auto [family, text, refusal] :
+       {std::tuple{"gpt2", "up4",
+                   "cannot have strategy 'up4': 'nn.attention' has 6 heads, "
+                   "which degree 4 of 'up' does not divide"},
+        {"llama", "up4",
+         "'nn.grouped_attention' has 6 key heads, which degree 4 of 'up' "
+         "neither divides nor is a multiple of"},
+        {"swin", "up2",
+         "'nn.window_attention' has windows, biases by distance or documents, "
+         "and works on whole samples alone: expected no 'up'"}}) {
+    TwinModel model;
+    model.family = family;
+    model.layers = 3;
+    if (model.family != "swin") {
+      model.heads = 6;
+      model.width = 48;
+    }
+    TwinRun run = runTwin(context, model,
+                          uniformPlan(model, 1, parse(text), 8, 2, "1f1b"), {});
+    EXPECT_NE(run.error.find(refusal), std::string::npos) << run.error;
+  }
+}
+
 /// On a model of a device that checks the order of every access.
 TEST_F(RowsTwinTest, OnDevicesWithStreams) {
   TwinModel model;
@@ -306,7 +366,7 @@ TEST_F(RowsTwinTest, OnDevicesWithStreams) {
   for (const char *text : {"tsp2.sdp2", "dp2.tsp2.ckpt"})
     expectTwins(model, uniformPlan(model, 2, parse(text), 16, 4, "1f1b"),
                 options);
-  for (const char *text : {"cp2.sdp2", "cp4.ckpt"}) {
+  for (const char *text : {"cp2.sdp2", "cp4.ckpt", "up4.ckpt", "up2.tp2"}) {
     Strategy strategy = parse(text);
     expectTwins(
         model,
@@ -359,7 +419,7 @@ TEST_F(RowsTwinTest, RowsThatRanksDoNotDivideAreRefused) {
 /// Calls and bytes of the device's collectives, of all ranks.
 struct Moved {
   std::atomic<uint64_t> reduceCalls, reduceBytes, gatherCalls, gatherBytes,
-      scatterCalls, scatterBytes;
+      scatterCalls, scatterBytes, exchangeCalls, exchangeBytes;
 } moved;
 const grt_device_collectives *counted = nullptr;
 
@@ -395,6 +455,14 @@ void countCollectives(grt_device &device) {
     return counted->reduce_scatter(state, group, stream, in, out, count, dtype,
                                    accumulate, scratch, message, capacity);
   };
+  table.all_to_all = [](void *state, void *group, uint32_t stream,
+                        const void *in, void *out, uint64_t bytes,
+                        char *message, size_t capacity) {
+    ++moved.exchangeCalls;
+    moved.exchangeBytes += bytes;
+    return counted->all_to_all(state, group, stream, in, out, bytes, message,
+                               capacity);
+  };
   device.local_collectives = &table;
 }
 
@@ -409,17 +477,19 @@ TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
   options.changeDevice = countCollectives;
   const int64_t microBatches = 2, samples = 4;
   for (const char *text :
-       {"tsp2", "tsp4", "tsp4.ckpt", "cp2", "cp4", "cp4.ckpt", "tp2.cp2"}) {
+       {"tsp2", "tsp4", "tsp4.ckpt", "cp2", "cp4", "cp4.ckpt", "tp2.cp2", "up2",
+        "up4.ckpt", "tp2.up2"}) {
     SCOPED_TRACE(text);
     Strategy strategy = parse(text);
     const auto ranks = uint64_t(strategy.devices());
     // Of two more steps, so without what is done once.
-    std::array<std::array<uint64_t, 6>, 2> runs;
+    std::array<std::array<uint64_t, 8>, 2> runs;
     for (size_t i : {0, 1}) {
       options.steps = i ? 3 : 1;
       for (auto *count :
            {&moved.reduceCalls, &moved.reduceBytes, &moved.gatherCalls,
-            &moved.gatherBytes, &moved.scatterCalls, &moved.scatterBytes})
+            &moved.gatherBytes, &moved.scatterCalls, &moved.scatterBytes,
+            &moved.exchangeCalls, &moved.exchangeBytes})
         *count = 0;
       TwinRun run =
           runTwin(context, model,
@@ -427,8 +497,9 @@ TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
                               microBatches, "1f1b"),
                   options);
       ASSERT_EQ(run.error, "");
-      runs[i] = {moved.reduceCalls, moved.reduceBytes,  moved.gatherCalls,
-                 moved.gatherBytes, moved.scatterCalls, moved.scatterBytes};
+      runs[i] = {moved.reduceCalls,   moved.reduceBytes,  moved.gatherCalls,
+                 moved.gatherBytes,   moved.scatterCalls, moved.scatterBytes,
+                 moved.exchangeCalls, moved.exchangeBytes};
     }
 
     ImportOptions import;
@@ -437,7 +508,7 @@ TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
         model.config(), "config.json", import, context));
     auto layers =
         llvm::cantFail(createIRLayerModel(*module, "adamw", {"cuda", 1}));
-    std::array<uint64_t, 6> listed = {};
+    std::array<uint64_t, 8> listed = {};
     for (size_t layer = 0; layer < layers->layerCount(); ++layer) {
       LayerFootprint footprint = llvm::cantFail(
           layers->footprint(layers->kindOf(layer), strategy, samples));
@@ -448,12 +519,12 @@ TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
         const int64_t times = once ? 1 : microBatches;
         size_t kind = each.kind == Collective::AllReduce   ? 0
                       : each.kind == Collective::AllGather ? 2
+                      : each.kind == Collective::AllToAll  ? 6
                                                            : 4;
-        EXPECT_TRUE(kind == 0 || each.kind == Collective::AllGather ||
-                    each.kind == Collective::ReduceScatter);
+        EXPECT_TRUE(kind != 4 || each.kind == Collective::ReduceScatter);
         listed[kind] += once ? uint64_t(!std::exchange(sums, true))
                              : uint64_t(each.calls * times);
-        // A list has whole buffers, a call of these two a rank's block.
+        // A list has whole buffers, a call of the others a rank's block.
         const int64_t members =
             each.among == CollectiveGroup::Tensor
                 ? strategy.degree(strategy.on(LayerAxis::Tensor))
@@ -466,7 +537,8 @@ TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
     }
     for (size_t i = 0; i < listed.size(); ++i)
       EXPECT_EQ((runs[1][i] - runs[0][i]) / 2 / ranks, listed[i]) << i;
-    EXPECT_GT(listed[4], 0u);
+    const bool exchanges = llvm::StringRef(text).contains("up");
+    EXPECT_GT(listed[exchanges ? 6 : 4], 0u);
   }
 }
 
