@@ -17,7 +17,7 @@
 
 #include "HetuGalvatron.h"
 
-#include "galvatron/Search/LayerStrategies.h"
+#include "galvatron/Search/PipelineSearch.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -158,8 +158,8 @@ private:
   struct Buffer {
     double megabytes = 0;
     std::vector<HetuStrategy> layers, ends;
-    std::vector<LayerStrategiesProblem> problems; ///< of the stages
-    std::vector<std::vector<Hull>> hulls;         ///< of forms and stages
+    std::vector<PipelineProblem> problems; ///< of the stages
+    std::vector<std::vector<Hull>> hulls;  ///< of forms and stages
     std::map<std::tuple<size_t, int64_t, int64_t, int64_t>,
              std::optional<Choice>>
         known;
@@ -175,8 +175,8 @@ private:
   const std::optional<Choice> &choose(Buffer &buffer, size_t stage,
                                       int64_t budget, int64_t nosync,
                                       int64_t sync);
-  LayerStrategiesProblem stageProblem(ArrayRef<HetuStrategy> layers,
-                                      size_t stage) const;
+  PipelineProblem stageProblem(ArrayRef<HetuStrategy> layers,
+                               size_t stage) const;
   void offer(HetuPlan plan, std::optional<HetuPlan> &best) const;
   HetuPlan emptyPlan() const;
 
@@ -294,15 +294,15 @@ void StageSearch::addBuffer(
     std::vector<Hull> &hulls = buffer.hulls.emplace_back();
     for (size_t stage = 0; stage < division.size(); ++stage) {
       Hull &hull = hulls.emplace_back();
-      const LayerStrategiesProblem &layers = buffer.problems[stage];
+      const PipelineProblem &layers = buffer.problems[stage];
       for (auto [set, options] : enumerate(layers.optionSets)) {
         std::vector<std::pair<double, double>> points;
-        for (const LayerOption &option : options)
+        for (const PipelineOption &option : options)
           points.push_back(
               {double(option.state),
-               double(form.nosync[stage]) * double(option.timeNosync) +
+               double(form.nosync[stage]) * double(option.nosync) +
                    double(form.sync[stage]) * double(option.time)});
-        hull.add(count(layers.layers, set), std::move(points));
+        hull.add(count(layers.layers.front(), set), std::move(points));
       }
     }
   }
@@ -345,30 +345,33 @@ std::vector<StageSearch::Task> StageSearch::tasks() {
   return tasks;
 }
 
-LayerStrategiesProblem StageSearch::stageProblem(ArrayRef<HetuStrategy> layers,
-                                                 size_t stage) const {
-  LayerStrategiesProblem stageProblem;
+/// The layers of a stage, as a pipeline that is not cut: `time` and `nosync` of
+/// options are their seconds with and without sums of gradients.
+PipelineProblem StageSearch::stageProblem(ArrayRef<HetuStrategy> layers,
+                                          size_t stage) const {
+  PipelineProblem stageProblem;
+  stageProblem.stages.emplace_back();
+  std::vector<size_t> &sets = stageProblem.layers.emplace_back();
   for (auto [type, count] : enumerate(ofTypes[stage])) {
-    std::vector<LayerOption> options;
+    std::vector<PipelineOption> options;
     const HetuLayers &layer = problem.types[type];
     for (const HetuStrategy &strategy : layers) {
       HetuLayerSeconds seconds =
           hetuLayerSeconds(problem, layer, strategy, batch, chunks, pipeline);
-      LayerOption option;
+      PipelineOption option;
       option.time = toPicoseconds(seconds.sync);
-      option.timeNosync = toPicoseconds(seconds.nosync);
+      option.nosync = toPicoseconds(seconds.nosync);
       option.state = hetuLayerMb(problem, layer, strategy, batch, chunks,
                                  pipeline, int64_t(stage));
       options.push_back(option);
     }
     if (count > 0) {
-      stageProblem.layers.insert(stageProblem.layers.end(), size_t(count),
-                                 stageProblem.optionSets.size());
+      sets.insert(sets.end(), size_t(count), stageProblem.optionSets.size());
       stageProblem.optionSets.push_back(std::move(options));
     }
   }
-  stageProblem.transforms = {{0}};
-  stageProblem.transformAfter.assign(stageProblem.layers.size() - 1, 0);
+  stageProblem.matrices = {{0}};
+  stageProblem.transforms.emplace_back(sets.size() - 1, 0);
   return stageProblem;
 }
 
@@ -387,22 +390,26 @@ StageSearch::choose(Buffer &buffer, size_t stage, int64_t budget,
       buffer.known.insert({{stage, budget, nosync, sync}, std::nullopt});
   if (!isNew || budget < 0)
     return entry->second;
-  LayerStrategiesProblem &stageProblem = buffer.problems[stage];
-  stageProblem.memory = budget;
-  std::optional<LayerStrategiesSolution> solution =
-      solveLayerStrategies(stageProblem, {sync, nosync});
+  PipelineProblem weighted = buffer.problems[stage];
+  weighted.stages.front().memory = budget;
+  for (std::vector<PipelineOption> &set : weighted.optionSets)
+    for (PipelineOption &option : set)
+      option.time = option.nosync = sync * option.time + nosync * option.nosync;
+  std::optional<PipelineSolution> solution = PipelineSearch(weighted).solve();
   if (!solution)
     return entry->second;
   Choice choice;
-  choice.sync = solution->time;
-  choice.nosync = solution->timeNosync;
+  PipelineValue value = evaluatePipeline(buffer.problems[stage],
+                                         solution->partition, solution->choice);
+  choice.sync = value.time.front();
+  choice.nosync = value.nosync.front();
   // Layers of a type are in whatever order: those whose samples are shared
   // alike stand together, and the engine has recomputed ones first.
   ArrayRef<HetuStrategy> layers = buffer.layers;
+  const std::vector<size_t> &sets = weighted.layers.front();
   std::vector<uint32_t> &options = solution->choice;
   for (size_t begin = 0, end = 0; begin < options.size(); begin = end) {
-    while (end < options.size() &&
-           stageProblem.layers[end] == stageProblem.layers[begin])
+    while (end < options.size() && sets[end] == sets[begin])
       ++end;
     auto keyOf = [&](uint32_t option) {
       const HetuStrategy &strategy = layers[option];

@@ -13,8 +13,8 @@
 
 #include "Solve.h"
 
-#include "galvatron/Search/LayerStrategies.h"
 #include "galvatron/Search/PipelinePartition.h"
+#include "galvatron/Search/PipelineSearch.h"
 #include "galvatron/Support/CommandLine.h"
 #include "galvatron/Support/OutputFile.h"
 
@@ -60,10 +60,13 @@ Picoseconds readMilliseconds(ObjectReader &reader, const std::string &where,
 
 double milliseconds(Picoseconds time) { return toMilliseconds(time); }
 
+/// The layers of one stage: a pipeline that is not cut.
 Outcome solveLayers(ObjectReader &reader) {
-  LayerStrategiesProblem problem;
-  problem.memory = reader.natural("memory-bytes");
-  problem.inFlight = reader.integerOr("in-flight", 1);
+  PipelineProblem problem;
+  PipelineStage &stage = problem.stages.emplace_back();
+  std::vector<size_t> &sets = problem.layers.emplace_back();
+  stage.memory = reader.natural("memory-bytes");
+  stage.inFlight = reader.integerOr("in-flight", 1);
   std::vector<std::string> names;
   StringMap<size_t> indexOf;
   if (const json::Array *array = reader.array("strategies"))
@@ -88,14 +91,14 @@ Outcome solveLayers(ObjectReader &reader) {
       if (count < 1 || count > 100000)
         layer.fail("'" + path + ".count': expected 1 to 100000, found " +
                    Twine(count));
-      std::vector<std::pair<size_t, LayerOption>> options;
+      std::vector<std::pair<size_t, PipelineOption>> options;
       if (const json::Array *array = layer.array("options"))
         for (size_t o = 0; o < array->size(); ++o) {
           std::string at = path + ".options[" + std::to_string(o) + "]";
           ObjectReader item((*array)[o], at);
           std::string name = item.string("strategy");
-          LayerOption option;
-          option.timeNosync = option.time =
+          PipelineOption option;
+          option.nosync = option.time =
               readMilliseconds(item, at + ".time-ms", item.value("time-ms"));
           option.kept = item.naturalOr("forward-bytes", 0);
           option.transient = item.naturalOr("backward-bytes", 0);
@@ -130,7 +133,7 @@ Outcome solveLayers(ObjectReader &reader) {
         problem.optionSets.back().push_back(option);
         strategyOf.back().push_back(strategy);
       }
-      problem.layers.insert(problem.layers.end(), count, i);
+      sets.insert(sets.end(), count, i);
     }
   }
   size_t classes = problem.classes;
@@ -153,35 +156,35 @@ Outcome solveLayers(ObjectReader &reader) {
               reader, at + "[" + std::to_string(j) + "]", &(*row)[j]);
       }
     }
-  problem.transforms.push_back(std::move(matrix));
-  if (!problem.layers.empty())
-    problem.transformAfter.assign(problem.layers.size() - 1, 0);
+  problem.matrices.push_back(std::move(matrix));
+  problem.transforms.emplace_back(sets.empty() ? 0 : sets.size() - 1, 0);
   if (Error error = reader.finish())
     return invalid(std::move(error));
   if (Error error = problem.check())
     return invalid(std::move(error));
 
   Stopwatch watch;
-  std::optional<LayerStrategiesSolution> solution =
-      solveLayerStrategies(problem);
+  std::optional<PipelineSolution> solution = PipelineSearch(problem).solve();
   double elapsed = watch.milliseconds();
   if (!solution) {
-    int64_t needed = minimumPeak(problem).peak;
+    int64_t needed = stage.memory + leastNeed(problem).excess;
     Outcome outcome = infeasible("no choice fits: the least possible peak is " +
                                  Twine(needed) + " bytes, available are " +
-                                 Twine(problem.memory));
+                                 Twine(stage.memory));
     json::Object *details = outcome.answer.getObject("infeasible");
     (*details)["needed-bytes"] = needed;
-    (*details)["available-bytes"] = problem.memory;
+    (*details)["available-bytes"] = stage.memory;
     return outcome;
   }
+  PipelineValue value =
+      evaluatePipeline(problem, solution->partition, solution->choice);
   json::Array choice;
-  for (size_t l = 0; l < solution->choice.size(); ++l)
-    choice.push_back(names[strategyOf[problem.layers[l]][solution->choice[l]]]);
+  for (auto [set, option] : zip_equal(sets, solution->choice))
+    choice.push_back(names[strategyOf[set][option]]);
   return {exitDone,
-          json::Object{{"cost-ms", milliseconds(solution->time)},
+          json::Object{{"cost-ms", milliseconds(solution->cost)},
                        {"choice", std::move(choice)},
-                       {"peak-bytes", solution->peak},
+                       {"peak-bytes", value.memory.front()},
                        {"search-ms", elapsed}},
           ""};
 }

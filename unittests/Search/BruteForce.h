@@ -14,20 +14,11 @@
 #ifndef GALVATRON_UNITTESTS_SEARCH_BRUTEFORCE_H
 #define GALVATRON_UNITTESTS_SEARCH_BRUTEFORCE_H
 
-#include "galvatron/Search/LayerStrategies.h"
 #include "galvatron/Search/PipelinePartition.h"
 #include "galvatron/Search/PipelineSearch.h"
 #include "galvatron/Search/SharedHomes.h"
 
 namespace galvatron::bruteforce {
-
-/// The cheapest feasible choice, lexicographically first among equals.
-std::optional<LayerStrategiesSolution>
-solveLayerStrategies(const LayerStrategiesProblem &problem,
-                     CostWeights weights = {});
-
-/// The least peak over all choices.
-int64_t minimumPeak(const LayerStrategiesProblem &problem);
 
 /// All contiguous partitions.
 std::optional<PartitionSolution>
