@@ -10,7 +10,6 @@
 #include "galvatron/Schedule/Schedule.h"
 
 #include "mlir/IR/Builders.h"
-#include "llvm/ADT/MapVector.h"
 
 using namespace mlir;
 using namespace mlir::grt;
@@ -282,11 +281,8 @@ std::vector<::galvatron::Strategy> mlir::grt::getStrategies(RoleOp role) {
 }
 
 FailureOr<SmallVector<TiedTensor>> mlir::grt::getTies(ArrayRef<RoleOp> roles) {
-  struct Holders {
-    std::optional<TensorPlace> owner;
-    SmallVector<std::pair<TensorPlace, LayerOp>, 1> borrowers;
-  };
-  llvm::MapVector<StringAttr, Holders> holders;
+  llvm::DenseMap<StringAttr, TensorPlace> owners;
+  SmallVector<std::tuple<StringAttr, TensorPlace, LayerOp>> borrowers;
   for (auto [r, role] : llvm::enumerate(roles)) {
     RoleOp roleOp = role;
     for (auto [l, layer] :
@@ -296,30 +292,29 @@ FailureOr<SmallVector<TiedTensor>> mlir::grt::getTies(ArrayRef<RoleOp> roles) {
                    .getAsRange<mlir::galvatron::FlatTensorAttr>())) {
         StringAttr name = tensor.getParameter().getAttr();
         TensorPlace place{int64_t(r), int64_t(l), int64_t(t)};
-        Holders &entry = holders[name];
         // What runs forward only where its states are has no copy of them.
         if (tensor.getGroup() != 0 && getLayerWithStates(roleOp, layer) >= 0)
           continue;
         if (tensor.getGroup() % mlir::galvatron::kTrainedGroups != 0) {
           // What is not trained has the same values in both from the beginning.
           if (tensor.getGroup() < mlir::galvatron::kTrainedGroups)
-            entry.borrowers.push_back({place, layer});
+            borrowers.push_back({name, place, layer});
           continue;
         }
-        if (entry.owner)
+        if (!owners.try_emplace(name, place).second)
           return layer.emitOpError() << "expected one owner of parameter '"
                                      << name.getValue() << "', found a second";
-        entry.owner = place;
       }
   }
   SmallVector<TiedTensor> ties;
-  for (auto &[name, entry] : holders)
-    for (auto &[place, layer] : entry.borrowers) {
-      if (!entry.owner)
-        return layer.emitOpError() << "expected an owner of the parameter '"
-                                   << name.getValue() << "' that is borrowed";
-      ties.push_back({name, *entry.owner, place});
-    }
+  for (auto &[name, place, layer] : borrowers) {
+    auto owner = owners.find(name);
+    if (owner == owners.end())
+      return layer.emitOpError()
+             << "expected an owner of the parameter '" << name.getValue()
+             << "' that is borrowed, found none";
+    ties.push_back({name, owner->second, place});
+  }
   llvm::stable_sort(ties, [](const TiedTensor &a, const TiedTensor &b) {
     return std::tie(a.borrower.role, a.borrower.layer, a.borrower.tensor) <
            std::tie(b.borrower.role, b.borrower.layer, b.borrower.tensor);

@@ -29,7 +29,15 @@ class LayersVerifier {
 public:
   explicit LayersVerifier(ReadProgram &read)
       : read(read), module(read.roles.front()->getParentOfType<ModuleOp>()),
-        plan(mlir::galvatron::getPlan(module)), symbols(module) {}
+        plan(mlir::galvatron::getPlan(module)) {
+    for (Operation &op : *module.getBody())
+      if (auto parameter = dyn_cast<ParameterOp>(op))
+        parameters[parameter.getSymNameAttr()].op = parameter;
+      else if (auto function = dyn_cast<FuncOp>(op))
+        functions[function.getSymNameAttr()] = function;
+      else if (auto exchange = dyn_cast<ExchangeOp>(op))
+        exchanges[exchange.getSymNameAttr()] = exchange;
+  }
 
   LogicalResult run() {
     FailureOr<SmallVector<PlacedChunk>> placed =
@@ -72,14 +80,13 @@ private:
   /// (R2) Every parameter has one owner; readTaskProgram has found that none
   /// has two.
   LogicalResult verifyOwners() {
-    DenseSet<StringAttr> owned;
     for (const PlacedChunk &placed : chunks)
       for (LayerOp layer : placed.chunk.layers)
         for (auto tensor : layer.getTensors().getAsRange<FlatTensorAttr>())
           if (tensor.getGroup() % mlir::galvatron::kTrainedGroups == 0)
-            owned.insert(tensor.getParameter().getAttr());
+            parameters[tensor.getParameter().getAttr()].isOwned = true;
     for (auto parameter : module.getOps<ParameterOp>())
-      if (!owned.contains(parameter.getSymNameAttr()))
+      if (!parameters[parameter.getSymNameAttr()].isOwned)
         return parameter.emitOpError()
                << "(R2) expected '" << parameter.getSymName()
                << "' to have an owner among the layers, found none";
@@ -149,8 +156,7 @@ private:
                << " to have the part "
                << Builder(module.getContext()).getDenseI64ArrayAttr(expected)
                << " of its view, found " << tensor.getLocalShape();
-      auto parameter =
-          symbols.lookup<ParameterOp>(tensor.getParameter().getAttr());
+      auto parameter = parameters.lookup(tensor.getParameter().getAttr()).op;
       bool isFrozen = tensor.getGroup() >= mlir::galvatron::kTrainedGroups;
       if (parameter && parameter.getFrozen() != isFrozen)
         return layer.emitOpError()
@@ -170,7 +176,7 @@ private:
   }
 
   FuncOp lookup(FlatSymbolRefAttr symbol) {
-    return symbol ? symbols.lookup<FuncOp>(symbol.getAttr()) : FuncOp();
+    return symbol ? functions.lookup(symbol.getAttr()) : FuncOp();
   }
 
   /// (R6) Functions are those of one body, a layer that owns parameters updates
@@ -227,9 +233,8 @@ private:
            segments = segments.drop_front(::grt::segmentInts)) {
         FlatTensorAttr tensor = trained.lookup(segments[0]);
         auto parameter =
-            tensor
-                ? symbols.lookup<ParameterOp>(tensor.getParameter().getAttr())
-                : ParameterOp();
+            tensor ? parameters.lookup(tensor.getParameter().getAttr()).op
+                   : ParameterOp();
         if (parameter && parameter.getDecay() != (segments[2] != 0))
           return (layer.emitOpError()
                   << "(R10) expected '" << update.getSymName() << "' to "
@@ -336,8 +341,7 @@ private:
   LogicalResult verifyExchange(Operation *user, FlatSymbolRefAttr symbol,
                                const ::galvatron::ReshardPlan &plan,
                                StringRef name) {
-    auto exchange =
-        symbol ? symbols.lookup<ExchangeOp>(symbol.getAttr()) : ExchangeOp();
+    auto exchange = symbol ? exchanges.lookup(symbol.getAttr()) : ExchangeOp();
     SmallVector<std::array<int64_t, 5>> expected, found;
     for (const ::galvatron::ReshardTransfer &transfer : plan.transfers)
       expected.push_back({transfer.srcRank, transfer.dstRank, transfer.srcUnit,
@@ -435,7 +439,13 @@ private:
   ReadProgram &read;
   ModuleOp module;
   mlir::galvatron::PlanAttr plan;
-  SymbolTable symbols;
+  struct Declared {
+    ParameterOp op;
+    bool isOwned = false; ///< by a layer
+  };
+  llvm::DenseMap<StringAttr, Declared> parameters;
+  llvm::DenseMap<StringAttr, FuncOp> functions;
+  llvm::DenseMap<StringAttr, ExchangeOp> exchanges;
   SmallVector<mlir::galvatron::DataAttr> modelData;
   SmallVector<PlacedChunk> chunks;
   /// What has been asked of data: attributes of layers, and whether they are of

@@ -326,7 +326,6 @@ mlir::galvatron::readPlan(ModuleOp module,
   plan.toolVersion = GALVATRON_VERSION;
   plan.model = model.getSymName().str();
   plan.cluster = cluster.name().str();
-  plan.clusterHash = cluster.hash();
   plan.space = "given";
   plan.training = getTrainingOptions(module);
   plan.seqLen = model.getSequenceLength();

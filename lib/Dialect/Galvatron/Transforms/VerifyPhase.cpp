@@ -81,14 +81,16 @@ private:
   /// Which operations may stand in the module at all.
   LogicalResult legalOps() {
     for (Operation &op : *module.getBody()) {
-      StringRef dialect = op.getName().getDialectNamespace();
+      if (isa<ParameterOp>(op))
+        continue; // most of them
+      const bool isGrt = op.getName().getDialectNamespace() == "grt";
       bool legal;
       if (phase < Phase::Bufferize)
-        legal = isa<ParameterOp, ModelOp, func::FuncOp>(op);
+        legal = isa<ModelOp, func::FuncOp>(op);
       else if (phase < Phase::Schedule)
-        legal = isa<ParameterOp, ModelOp>(op) || dialect == "grt";
+        legal = isa<ModelOp>(op) || isGrt;
       else
-        legal = isa<ParameterOp>(op) || dialect == "grt";
+        legal = isGrt;
       if (!legal)
         return illegal(&op, "expected it to have been converted");
     }

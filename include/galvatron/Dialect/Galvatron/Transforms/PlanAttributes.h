@@ -57,7 +57,8 @@ bool hasPlan(ModuleOp module);
 FailureOr<::galvatron::ScheduleShape> getScheduleShape(ModuleOp module);
 
 /// The plan of the module for `cluster`: batch, schedule, stages with their
-/// devices, and strategies; times and bytes are zero. Fails, with a diagnostic,
+/// devices, and strategies; times and bytes are zero, and hashes empty, up to
+/// where it is priced (evaluate). Fails, with a diagnostic,
 /// if something is missing or does not fit together (Plan::check).
 FailureOr<::galvatron::Plan> readPlan(ModuleOp module,
                                       const ::galvatron::Cluster &cluster);
