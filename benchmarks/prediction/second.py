@@ -31,7 +31,7 @@ CARDS = {"H100": "H100-SXM5-80GB", "H100 (95 GiB)": "H100-SXM-96GB",
          "A100-80GB": "A100-SXM4-80GB", "B200": "B200-SXM-180GB",
          "B200 (power limited)": "B200-SXM-180GB", "H20": "H20-SXM-96GB",
          "GB200/B200 class (184 GiB)": "GB200-186GB"}
-EXECUTIONS = {"internevo": "fused", "simumax_b200": "megatron-core",
+EXECUTIONS = {"internevo": "internevo", "simumax_b200": "megatron-core",
               "megatron_bridge_cards": "megatron-core", "ms_swift": "megatron-core",
               "torchao_torchtitan_fp8": "torchtitan", "threads_cp_moe": "torchtitan"}
 # Sources whose rows have the allocator's peak in bytes of 10^9, which their

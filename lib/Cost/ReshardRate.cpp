@@ -64,6 +64,8 @@ size_t windowOf(const Cluster &cluster, const Strategy &from,
 ReshardRate reshardRate(const Cluster &cluster, const Strategy &from,
                         const Strategy &to, ArrayRef<int64_t> fromDevices,
                         ArrayRef<int64_t> toDevices) {
+  if (fromDevices == toDevices && from.sampleLayout() == to.sampleLayout())
+    return {};
   // Transfers scale with the samples: one plan serves all micro-batches.
   int64_t samples = std::lcm(from.sampleShards(), to.sampleShards());
   auto devices = static_cast<size_t>(cluster.deviceCount());

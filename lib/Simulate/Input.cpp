@@ -21,6 +21,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 using namespace llvm;
@@ -406,21 +407,37 @@ private:
     return layer;
   }
 
+  /// Stages, strategies on both sides, bytes of a sample and samples: what a
+  /// cut depends on. The chunks of two stages meet in the same way.
+  using CutKey =
+      std::tuple<int64_t, int64_t, Strategy, Strategy, int64_t, int64_t>;
+
   SimulatedCut makeCut(const PlanChunk &chunk, const PlanChunk &behind,
-                       int64_t samples) const {
-    const PlanStage &stage = plan.stages[chunk.stage];
-    const PlanStage &next = plan.stages[behind.stage];
+                       int64_t samples) {
     size_t last = behind.layers.first - 1;
-    const Strategy &from = plan.layers[last].strategy;
-    const Strategy &to = plan.layers[last + 1].strategy;
-    int64_t bytes = model.boundaryBytesPerSample(last);
+    CutKey key = {chunk.stage,
+                  behind.stage,
+                  plan.layers[last].strategy,
+                  plan.layers[last + 1].strategy,
+                  model.boundaryBytesPerSample(last),
+                  samples};
+    auto entry = cuts.find(key);
+    if (entry == cuts.end())
+      entry = cuts.emplace(key, makeCut(key)).first;
+    return entry->second;
+  }
+
+  SimulatedCut makeCut(const CutKey &key) const {
+    const auto &[stageNumber, nextNumber, from, to, bytes, samples] = key;
+    const PlanStage &stage = plan.stages[stageNumber];
+    const PlanStage &next = plan.stages[nextNumber];
     SimulatedCut cut;
     cut.activation =
         makeReshard(from, to, stage.devices, next.devices, bytes, samples);
     cut.gradient =
         makeReshard(to, from, next.devices, stage.devices, bytes, samples);
     // A pack's message to its own stage goes to a place of its own, too.
-    if (plan.schedule->runsPacks() && chunk.stage == behind.stage) {
+    if (plan.schedule->runsPacks() && stageNumber == nextNumber) {
       cut.activation.seconds = copySeconds(
           cluster, stage.devices, bytes * samples / from.sampleShards());
       cut.gradient.seconds = cut.activation.seconds;
@@ -455,7 +472,7 @@ private:
   /// A message that goes home, where its device type has a link to the host
   /// over that first.
   SimulatedCut makeStash(const PlanChunk &from, const PlanChunk &to,
-                         int64_t samples) const {
+                         int64_t samples) {
     SimulatedCut stash = makeCut(from, to, samples);
     ArrayRef<int64_t> devices = plan.stages[from.stage].devices;
     size_t behind = to.layers.first;
@@ -480,6 +497,7 @@ private:
   std::vector<CoreContention> contention; ///< by stage
   /// Placements by first device of the stage and strategy.
   std::map<std::pair<int64_t, std::vector<Level>>, Placement> placements;
+  std::map<CutKey, SimulatedCut> cuts;
 };
 
 } // namespace

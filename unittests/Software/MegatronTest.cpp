@@ -80,7 +80,8 @@ TEST(Megatron, WhatIsWrittenIsReadBack) {
         shape.keyHeads = random() % 2 ? 16 : 4;
         shape.headWidth = random() % 2 ? 128 : 64;
         llvm::cantFail(target->visit(
-            shape, cluster, 32, [&](const Configuration &configuration) {
+            shape, cluster, overlaps ? 32 : 8,
+            [&](const Configuration &configuration) {
               LaunchFile file =
                   target->write(shape, configuration, cluster).front();
               llvm::Expected<SoftwareReading> reading =

@@ -193,12 +193,12 @@ TEST(Pricing, GroupsOfOptimizerStates) {
               1e5);
   // A second sum takes time, and behind the update parameters come from the
   // node: that counts where its network is slow. Two bytes of a parameter then
-  // stay in the node, less the states that are updated twice.
+  // stay in the node, where the first sum and this gather take a part of it.
   EXPECT_GT(half.stepMs, whole.stepMs);
   const double gathered =
       1e3 * double(of.parameters) / 1e10 * 15 / 16; // ms over the network
   const double saved = onSlow(all).stepMs - onSlow(groups).stepMs;
-  EXPECT_GT(saved, 0.8 * gathered);
+  EXPECT_GT(saved, 0.7 * gathered);
   EXPECT_LT(saved, gathered);
   // Groups of one rank each are replicas.
   EXPECT_NEAR(on(ones).stepMs, on(none).stepMs, 1e-9);
