@@ -98,8 +98,13 @@ public:
       return makeError(nothing());
     if (!best)
       return PlannerResult{*closest, decisions};
-    boundShapes();
-    localSearch();
+    const bool given = space.fixed && !options.partition.empty() &&
+                       options.microBatches && options.batch &&
+                       space.pipelineDegrees.size() == 1;
+    if (!given || options.boundsGivenPlan) {
+      boundShapes();
+      localSearch();
+    }
     // Shapes that take long to list were listed for the times of others.
     if (lists() && !listsEach(best->plan())) {
       Plan plan = best->plan();

@@ -274,7 +274,7 @@ Expected<SoftwarePrice> price(const ModelShape &shape,
   options.partition.back() += 1;
   // The software's peak decides what fits, not the search.
   options.memory = int64_t(1) << 46;
-  options.relaxations = options.reasons = false;
+  options.relaxations = options.reasons = options.boundsGivenPlan = false;
   Expected<PlannerResult> planned = plan(**model, *cluster, options);
   if (!planned)
     return planned.takeError();

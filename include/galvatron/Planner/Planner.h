@@ -136,6 +136,9 @@ struct PlannerOptions {
   /// Whether an infeasible outcome says what does not fit, which takes the
   /// least memory of every shape.
   bool reasons = true;
+  /// Whether a bound is looked for of what a plan takes that the other options
+  /// say whole.
+  bool boundsGivenPlan = true;
   TrainingOptions training;
   std::string toolVersion;
   /// The groups of devices; nothing: unequal groups on clusters whose nodes
