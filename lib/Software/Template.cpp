@@ -372,10 +372,14 @@ public:
     return withoutQuotes(StringRef(text).slice(entry->second.value.begin,
                                                entry->second.value.end));
   }
-  Error set(StringRef key, StringRef value) override {
+  Error set(StringRef key, StringRef given) override {
+    // What the shell would take for its own.
+    const std::string value = given.find_first_of("|*()&;<>") == StringRef::npos
+                                  ? given.str()
+                                  : "'" + given.str() + "'";
     if (auto entry = flags.find(key.str()); entry != flags.end()) {
       Span span = entry->second.value;
-      text.replace(span.begin, span.end - span.begin, value.str());
+      text.replace(span.begin, span.end - span.begin, value);
     } else if (flags.empty()) {
       return makeError("expected flags, found none");
     } else {
@@ -436,6 +440,11 @@ private:
       char quote = 0;
       for (; place < text.size(); ++place) {
         char at = text[place];
+        // An integer expression has blanks and parentheses.
+        if (!quote && StringRef(text).substr(place).starts_with("$((")) {
+          place = std::min(text.find("))", place), text.size() - 2) + 1;
+          continue;
+        }
         if (quote) {
           quote = at == quote ? 0 : quote;
         } else if (at == '"' || at == '\'') {

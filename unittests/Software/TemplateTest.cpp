@@ -57,6 +57,35 @@ TargetOptions unsaid(const std::string &name, const TargetOptions &options,
   return more;
 }
 
+/// What the shell would take for its own is quoted, and an integer expression
+/// goes whole.
+TEST(Template, WritesWordsOfTheShell) {
+  Cluster cluster = llvm::cantFail(Cluster::builtin("8xh100"));
+  const ModelShape shape = oneBillion();
+  Configuration plan;
+  plan.batch = 16;
+  plan.tensor = 2;
+  plan.pipeline = 4;
+  plan.blocks = {5, 4, 4, 3};
+  auto target = targetOf("megatron");
+  const std::string written =
+      target->write(shape, plan, cluster).front().content;
+  const std::string present =
+      "PP=2\nARGUMENTS=(\n  --pipeline-model-parallel-size $PP\n"
+      "  --num-layers-per-virtual-pipeline-stage $((16 / $PP / (2 + 2)))\n"
+      "  --micro-batch-size $((4 / $PP)) --lr 3e-4\n)\n"
+      "torchrun --nproc-per-node 8 pretrain_gpt.py \"${ARGUMENTS[@]}\"\n";
+  const std::string filled =
+      llvm::cantFail(fillTemplate(*target, present, "run.sh", written));
+  EXPECT_NE(filled.find("--micro-batch-size 1 "), std::string::npos) << filled;
+  EXPECT_NE(filled.find("--pipeline-model-parallel-layout "
+                        "'Et*5|t*4|t*4|t*3L'"),
+            std::string::npos)
+      << filled;
+  EXPECT_EQ(filled.find("$(("), std::string::npos) << filled;
+  EXPECT_EQ(filled.find("2 + 2"), std::string::npos) << filled;
+}
+
 /// A file of one plan becomes that of another one, and its own stays as it is.
 TEST(Template, TakesEveryPlan) {
   std::mt19937 random(3);
