@@ -590,6 +590,16 @@ grt.func @f {
 
 // -----
 
+// all_to_all, C1
+grt.func @f {
+  %a = grt.buffer input at 0 : memref<16xf32>
+  %b = grt.buffer output at 0 : memref<8xf32>
+  // expected-error @+1 {{expected as many elements of one type in the source and the destination, found 'memref<16xf32>' and 'memref<8xf32>'}}
+  grt.all_to_all %a to %b over cp : memref<16xf32> to memref<8xf32>
+}
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // grt.exchange
 //===----------------------------------------------------------------------===//

@@ -49,6 +49,7 @@ grt.func @block.forward attributes {stash_bytes = 2048 : i64, input_bytes = 7864
 grt.func @gathered.backward {
   %shard = grt.buffer parameter at 0 : memref<64xf32>
   %sum = grt.buffer gradient at 0 : memref<64xf32>
+  %exchanged = grt.buffer grad_out at 0 : memref<4x64xf32>
   %full = grt.buffer transient at 0 : memref<4x64xf32>
   grt.begin %full : memref<4x64xf32>
   // CHECK: grt.all_gather %{{.*}} to %{{.*}} over sdp : memref<64xf32> to memref<4x64xf32>
@@ -59,6 +60,8 @@ grt.func @gathered.backward {
   grt.kernel zero(%v) : memref<64xf32>
   // CHECK: grt.reduce_scatter %{{.*}} to %{{.*}} over sdp acc 2 : memref<4x64xf32> to memref<64xf32>
   grt.reduce_scatter %full to %sum over sdp acc 2 : memref<4x64xf32> to memref<64xf32>
+  // CHECK: grt.all_to_all %{{.*}} to %{{.*}} over cp : memref<4x64xf32> to memref<4x64xf32>
+  grt.all_to_all %full to %exchanged over cp : memref<4x64xf32> to memref<4x64xf32>
   grt.end %full : memref<4x64xf32>
   grt.return
 }

@@ -47,6 +47,33 @@ func.func @slice(%x: tensor<?x4x16xf32>) {
 
 // -----
 
+// all_to_all, (C1)
+func.func @exchange(%x: tensor<2x4x8xf32>) {
+  // expected-error@below {{expected a block of rows and a part of dimension 2 of the tensor that it is of, found 'tensor<2x4x8xf32>' and 'tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>'}}
+  %y = galvatron.all_to_all %x dim 2 over cp : tensor<2x4x8xf32> -> tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>
+  return
+}
+
+// -----
+
+// all_to_all, (C1)
+func.func @exchange_of_positions(%x: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>) {
+  // expected-error@below {{a part of dimension 1 of the tensor that it is of}}
+  %y = galvatron.all_to_all %x dim 1 over cp : tensor<4x8xf32, #nn.rows<length = 4, degree = 2>> -> tensor<2x2x8xf32>
+  return
+}
+
+// -----
+
+// all_to_all, (C1): three key heads of two devices
+func.func @exchange_of_too_few(%x: tensor<4x3x8xf32, #nn.rows<length = 4, degree = 2>>) {
+  // expected-error@below {{a part of dimension 2 of the tensor that it is of}}
+  %y = galvatron.all_to_all %x dim 2 over cp : tensor<4x3x8xf32, #nn.rows<length = 4, degree = 2>> -> tensor<2x4x1x8xf32>
+  return
+}
+
+// -----
+
 // rows, constraint 2
 // expected-error@below {{expected a balanced block of an even number of rows, found 3}}
 func.func private @no_halves(tensor<3x16xf32, #nn.rows<length = 6, degree = 2, balanced = true>>)

@@ -636,11 +636,9 @@ def NN_LinearWeightBiasGradOp
 def NN_AttentionOp
     : NN_ForwardOp<"attention", ["getFlops", "getProductElements", "isAttention"],
                    ["partition", "mayBeReplicated", "takesRows",
-                    "mixesPositions", "weighsLatePositions", "getHeadCounts"],
-                   [],
+                    "mixesPositions", "weighsLatePositions", "getHeadCounts"], [],
                    ["getElementRole", "removeDropout", "separateDocuments",
-                    "keepKeys",
-                    "getRandomKey"]> {
+                    "keepKeys", "getRandomKey"]> {
   let summary = "Scaled dot-product attention of packed queries, keys, values.";
   let description = [{
     `qkv` is `[samples, positions, 3, heads * head size]`. `o` holds the heads'
@@ -683,8 +681,7 @@ def NN_AttentionOp
 def NN_AttentionGradOp
     : NN_Op<"attention_grad", ["getFlops", "getProductElements", "isAttention"],
             ["partition", "mayBeReplicated", "takesRows", "mixesPositions",
-             "getHeadCounts"], [],
-            [], ["removeDropout"]> {
+             "getHeadCounts"], [], [], ["removeDropout"]> {
   let summary = "Gradient of scaled dot-product attention.";
   let description = [{
     Constraints:
@@ -716,11 +713,9 @@ def NN_GroupedAttentionOp
     : NN_ForwardOp<"grouped_attention",
                    ["getFlops", "getProductElements", "isAttention"],
                    ["partition", "mayBeReplicated", "takesRows",
-                    "mixesPositions", "weighsLatePositions", "getHeadCounts"],
-                   [],
+                    "mixesPositions", "weighsLatePositions", "getHeadCounts"], [],
                    ["getElementRole", "removeDropout", "separateDocuments",
-                    "keepKeys",
-                    "getRandomKey"],
+                    "keepKeys", "getRandomKey"],
                    [AttrSizedOperandSegments]> {
   let summary = "Attention of separate queries and keys, heads sharing keys.";
   let description = [{
@@ -789,9 +784,7 @@ def NN_GroupedAttentionGradOp
     : NN_Op<"grouped_attention_grad",
             ["getFlops", "getProductElements", "isAttention"],
             ["partition", "mayBeReplicated", "takesRows", "mixesPositions",
-             "getHeadCounts"], [],
-            [AttrSizedOperandSegments],
-            ["removeDropout"]> {
+             "getHeadCounts"], [], [AttrSizedOperandSegments], ["removeDropout"]> {
   let summary = "Gradients of attention of separate queries and keys.";
   let description = [{
     Constraints:
