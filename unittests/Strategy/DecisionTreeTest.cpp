@@ -72,11 +72,11 @@ TEST(DecisionTree, lists_of_paradigms_are_read) {
     return llvm::toString(parseParadigms(text).takeError());
   };
   EXPECT_EQ(errorOf("dp,ep"), "expected 'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', "
-                              "'scp' or 'zcp', separated "
+                              "'scp', 'zcp', 'up' or 'sup', separated "
                               "by commas, found 'ep'");
   EXPECT_EQ(errorOf("dp,tp,dp"), "'dp' stands twice");
   EXPECT_EQ(errorOf(""), "expected 'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', "
-                         "'scp' or 'zcp', separated by "
+                         "'scp', 'zcp', 'up' or 'sup', separated by "
                          "commas, found ''");
 }
 

@@ -100,6 +100,14 @@ TEST_F(ParadigmTest, RefusesWhatBreaksAConstraint) {
                  }),
             "paradigm 'bad': gradients are summed once a step over one group, "
             "expected no other level beside it that cuts samples");
+  EXPECT_EQ(with("bad",
+                 [](ParadigmDescriptor &d) {
+                   d.axis = LayerAxis::Tensor;
+                   d.resting = RestingState::Rows;
+                   d.meet = PositionsMeet::ByHeads;
+                 }),
+            "paradigm 'bad': heads are exchanged for positions that are "
+            "divided");
   EXPECT_FALSE(ParadigmRegistry::find("bad"));
 }
 
@@ -110,10 +118,9 @@ TEST_F(ParadigmTest, NotationReadsAndWritesThem) {
     ASSERT_TRUE(bool(strategy)) << llvm::toString(strategy.takeError());
     EXPECT_EQ(strategy->str(), text);
   }
-  EXPECT_EQ(
-      ParadigmRegistry::names(),
-      "'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', 'scp', 'zcp', 'rep', 'fsd', "
-      "'osd' or 'ctx'");
+  EXPECT_EQ(ParadigmRegistry::names(),
+            "'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', 'scp', 'zcp', 'up', 'sup', "
+            "'rep', 'fsd', 'osd' or 'ctx'");
   EXPECT_EQ(refusal("fsd2.dp2"),
             "invalid strategy 'fsd2.dp2': 'fsd' is fully sharded data "
             "parallelism, expected no 'dp' beside it");
@@ -190,9 +197,22 @@ TEST_F(ParadigmTest, GradientsAreSummedOverSamplesAndPositions) {
          "'zcp' is context parallelism whose optimizer state is sharded, "
          "expected no 'dp' beside it"},
         {"cp2.scp2", "'scp' and 'cp' both divide rows, expected one of them"},
-        {"cp2.tsp2", "'tsp' and 'cp' both divide rows, expected one of them"}})
+        {"cp2.tsp2", "'tsp' and 'cp' both divide rows, expected one of them"},
+        {"up2.cp2", "'cp' and 'up' both divide rows, expected one of them"}})
     EXPECT_EQ(refusal(text),
               "invalid strategy '" + std::string(text) + "': " + why);
+}
+
+/// Ulysses holds and sums what context parallelism does, and differs in where
+/// positions meet.
+TEST_F(ParadigmTest, HeadsAreExchangedByContextParallelism) {
+  for (auto [name, like] : {std::pair{"up", "cp"}, {"sup", "scp"}}) {
+    ParadigmDescriptor found = **ParadigmRegistry::find(name);
+    EXPECT_TRUE(found.exchangesHeads());
+    EXPECT_EQ(found.executedAs(), like);
+    EXPECT_EQ(found.groupInside(), "cp");
+    EXPECT_FALSE((*ParadigmRegistry::find(like))->exchangesHeads());
+  }
 }
 
 TEST_F(ParadigmTest, TreesHaveThemWhereTheyAreSearched) {
