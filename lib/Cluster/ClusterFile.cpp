@@ -137,10 +137,8 @@ static Expected<CollectiveTable> toTable(const CollectiveText &text,
   CollectiveTable table;
   std::optional<Collective> kind = parseCollective(text.kind);
   if (!kind)
-    return makeError(where +
-                     ": expected kind 'all-reduce', 'all-gather', "
-                     "'reduce-scatter' or 'send', found '" +
-                     text.kind + "'");
+    return makeError(where + ": expected kind " + collectiveNames() +
+                     ", found '" + text.kind + "'");
   if (text.span != "node" && text.span != "network")
     return makeError(where + ": expected span 'node' or 'network', found '" +
                      text.span + "'");

@@ -69,6 +69,16 @@ StringRef collectiveName(Collective kind) {
   return "";
 }
 
+std::string collectiveNames() {
+  std::string names;
+  for (int kind = 0; kind < kCollectiveCount; ++kind) {
+    if (kind > 0)
+      names += kind + 1 < kCollectiveCount ? ", " : " or ";
+    names += ("'" + collectiveName(static_cast<Collective>(kind)) + "'").str();
+  }
+  return names;
+}
+
 std::optional<Collective> parseCollective(StringRef name) {
   for (int kind = 0; kind < kCollectiveCount; ++kind)
     if (name == collectiveName(static_cast<Collective>(kind)))

@@ -524,7 +524,8 @@ TEST(Cluster, wrong_optional_parts_are_refused) {
             "test.yaml: collectives[3]: expected 2 ranks, found 4");
   EXPECT_EQ(error("kind: all-gather", "kind: gossip"),
             "test.yaml: collectives[2]: expected kind 'all-reduce', "
-            "'all-gather', 'reduce-scatter' or 'send', found 'gossip'");
+            "'all-gather', 'reduce-scatter', 'send' or 'all-to-all', found "
+            "'gossip'");
   EXPECT_NE(error("[3MiB, 20us]", "[3MiB, 20]")
                 .find("test.yaml: collectives[0].times[1]: expected"),
             std::string::npos);

@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,8 @@ enum class Collective { AllReduce, AllGather, ReduceScatter, Send, AllToAll };
 inline constexpr int kCollectiveCount = 5;
 llvm::StringRef collectiveName(Collective kind);
 std::optional<Collective> parseCollective(llvm::StringRef name);
+/// "'all-reduce', 'all-gather', .. or 'all-to-all'", for messages.
+std::string collectiveNames();
 
 /// Times of one collective over groups of one size and placement.
 struct CollectiveTable {

@@ -167,7 +167,7 @@ func.func private @a() attributes {d = #galvatron.device_type<name = "d", backen
 
 // -----
 // collective C1
-// expected-error @+1 {{expected 'all-reduce', 'all-gather', 'reduce-scatter' or 'send', found 'gossip'}}
+// expected-error @+1 {{expected 'all-reduce', 'all-gather', 'reduce-scatter', 'send' or 'all-to-all', found 'gossip'}}
 func.func private @a() attributes {c = #galvatron.collective<kind = "gossip", ranks = 2, across_nodes = false, stride = 0, concurrent = 1, times = [1.0, 1.0]>}
 
 // -----

@@ -115,9 +115,8 @@ LogicalResult CollectiveAttr::verify(EmitError emitError, StringRef kind,
                                      ArrayAttr times) {
   // (C1)
   if (!::galvatron::parseCollective(kind))
-    return emitError() << "expected 'all-reduce', 'all-gather', "
-                          "'reduce-scatter' or 'send', found '"
-                       << kind << "'";
+    return emitError() << "expected " << ::galvatron::collectiveNames()
+                       << ", found '" << kind << "'";
   // (C2)
   if (times.empty() || !arePairs(times))
     return emitError() << "expected 'times' to be pairs of bytes and seconds, "
