@@ -474,9 +474,8 @@ TEST_F(States, AxesDoNotMeet) {
 TEST_F(States, FaultsOfStateAreRefused) {
   std::map<std::string, size_t> made;
   for (auto [body, inputs] : kBodies)
-    for (const char *strategy :
-         {"tp2", "tp4.ckpt", "tsp2", "tsp4.ckpt", "cp2", "tp2.cp2.ckpt", "up2",
-          "tp2.up2.ckpt"})
+    for (const char *strategy : {"tp2", "tp4.ckpt", "tsp2", "tsp4.ckpt", "cp2",
+                                 "tp2.cp2.ckpt", "up2", "tp2.up2.ckpt"})
       for (bool products : {false, true}) {
         if (llvm::cantFail(Strategy::parse(strategy))
                 .on(::galvatron::LayerAxis::Context) &&
