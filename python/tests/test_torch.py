@@ -255,6 +255,14 @@ class EagerTest(Comparison):
             "GELU as gate": lambda s, x: (lambda p: F.gelu(
                 p[..., 0], approximate="tanh") * p[..., 1])(
                     s.inner[1](x).view(*x.shape, 2)),
+            "exact GELU as gate": lambda s, x: (lambda p: F.gelu(p[..., 0]) * p[..., 1])(
+                s.inner[1](x).view(*x.shape, 2)),
+            "rows times a vector": lambda s, x: x + s.weight * s.inner[0](x),
+            "limits": lambda s, x: x + s.inner[0](x).clamp(-0.2, 0.2),
+            "a layer norm by roots": lambda s, x: s.weight * (
+                (x - x.mean(-1, keepdim=True)) / (
+                    (x - x.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True)
+                    + 1e-3).sqrt()),
             "ReLU": lambda s, x: x + F.relu(s.inner[0](x)),
             "the larger of it and zero": lambda s, x: s.inner[0](x).clamp(min=0),
             "a product with a number": lambda s, x: x + 0.5 * s.inner[0](2 * x),

@@ -108,7 +108,7 @@ class UnsupportedTest(unittest.TestCase):
                 ("einsum", "'aten.einsum'", lambda s, x: torch.einsum(
                     "btc,c->btc", x, s.weight)),
                 ("weight alone", "parameter 'weight' alone|'aten.mul'",
-                 lambda s, x: x * s.weight),
+                 lambda s, x: x * s.weight.exp()),
                 ("constant", "neither a bias nor a row for each position",
                  lambda s, x: x + torch.arange(8.0)[:, None])]:
             with self.subTest(name):
@@ -245,12 +245,12 @@ class UnsupportedTest(unittest.TestCase):
 
     def test_all_at_once_with_their_places(self):
         found = self.refused(
-            "3 operations", lambda s, x: torch.relu(s.inner[1](s.inner[0](x))).cumsum(
+            "3 operations", lambda s, x: torch.relu(s.inner[1](s.inner[0](x))).cumprod(
                 1) + s.inner[2](x), nn.BatchNorm1d(8), nn.Linear(WIDTH, WIDTH),
             nn.Conv1d(8, 8, 3, padding=1))
         names = [operation.operation for operation in found.operations]
         self.assertEqual(names[0], "aten.batch_norm")
-        self.assertEqual(names[1:], ["aten.cumsum", "aten.conv1d"])
+        self.assertEqual(names[1:], ["aten.cumprod", "aten.conv1d"])
         self.assertEqual(found.operations[0].module, "inner.0")
         for operation in found.operations:
             self.assertRegex(operation.source, r"torch_modules\.py:\d+$")
