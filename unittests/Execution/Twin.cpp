@@ -56,7 +56,7 @@ static llvm::StringRef decoderFields(llvm::StringRef family) {
       .Case("granite", R"(,"embedding_multiplier":1.5,"logits_scaling":4,)"
                        R"("attention_multiplier":0.4,)"
                        R"("residual_multiplier":0.75)")
-      .Case("olmo", R"(,"clip_qkv":0.05)")
+      .Case("olmo", R"(,"clip_qkv":0.3)")
       .Case("phi3", R"(,"sliding_window":5,"resid_pdrop":0.1,)"
                     R"("pad_token_id":null)")
       .Case("phi", R"(,"resid_pdrop":0.1,"embd_pdrop":0.1)")

@@ -418,16 +418,14 @@ int DropPathOp::getReusableOperand(unsigned) { return 0; }
 void MeanOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                          ArrayRef<Value> results) {
   SmallVector<int64_t> ints(typeOf(getX()).getShape());
-  if (getBesideFirst())
-    ints.push_back(1);
+  ints.push_back(getBesideFirst());
   emitter.kernel("mean", {operands[0], results[0]}, ints);
 }
 
 void MeanGradOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                              ArrayRef<Value> results) {
   SmallVector<int64_t> ints(typeOf(getDx()).getShape());
-  if (getBesideFirst())
-    ints.push_back(1);
+  ints.push_back(getBesideFirst());
   emitter.kernel("mean_grad", {operands[0], results[0]}, ints);
 }
 
@@ -688,22 +686,18 @@ int GatedSiluGradOp::getReusableOperand(unsigned index) {
 
 void GatedGeluOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                               ArrayRef<Value> results) {
-  SmallVector<int64_t> ints = {size(getGate())};
-  if (getExact())
-    ints.push_back(1);
-  emitter.kernel("gated_gelu", {operands[0], operands[1], results[0]}, ints);
+  emitter.kernel("gated_gelu", {operands[0], operands[1], results[0]},
+                 {size(getGate()), getExact()});
 }
 int GatedGeluOp::getReusableOperand(unsigned) { return 0; }
 
 void GatedGeluGradOp::emitKernels(KernelEmitter &emitter,
                                   ArrayRef<Value> operands,
                                   ArrayRef<Value> results) {
-  SmallVector<int64_t> ints = {size(getGate())};
-  if (getExact())
-    ints.push_back(1);
   emitter.kernel(
       "gated_gelu_grad",
-      {operands[0], operands[1], operands[2], results[0], results[1]}, ints);
+      {operands[0], operands[1], operands[2], results[0], results[1]},
+      {size(getGate()), getExact()});
 }
 // As for the gated SiLU.
 int GatedGeluGradOp::getReusableOperand(unsigned index) {
