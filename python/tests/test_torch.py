@@ -570,7 +570,7 @@ class TransformersTest(Comparison):
         module = perturbed(transformers.ModernBertForMaskedLM(config).double()).eval()
         model = self.masked(module, {"input_ids": tokens, "attention_mask": mask},
                             tokens, mask, labels)
-        self.assertEqual(model.ir().count("{exact}"), 2)
+        self.assertEqual(model.ir().count("{exact}"), 3)
         self.assertIn(f"window = {LENGTH // 2 + 1}", model.ir())
 
     def test_qwen3(self):
