@@ -27,8 +27,7 @@ bool LeastForm::knows(const Schedule &schedule) {
 }
 
 bool LeastForm::hasWeights(const Shape &shape) {
-  return shape.degree() > 1 && !hasPhases(*shape.schedule) &&
-         !countsBusy(*shape.schedule);
+  return shape.degree() > 1 && !countsBusy(*shape.schedule);
 }
 
 bool LeastForm::hasWaits(const Shape &shape) {

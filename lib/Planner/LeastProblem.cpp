@@ -31,7 +31,17 @@
 //
 // Behind that come the stage's sums of gradients and its norm, and, once all
 // norms have met, the longest update. A mean over the stages is no more than
-// the longest. Under GPipe stage 0 ends after both phases.
+// the longest.
+//
+// Under GPipe stage i ends its last backward pass no earlier than
+//
+//   sum c + (m-1) (f_r + b_r) - sum_{j<i} b_j                 for any r >= i,
+//   sum c + (m-1) f_r - sum_{j<i} b_j                         for any r < i:
+//
+// the last stage has the last forward pass behind sum f + (m-1) f_r, and what
+// then goes back to i waits for m backward passes of r, if it comes there. So
+// under weights w_i a backward pass of r counts m - 1 times in the ends of the
+// stages up to r alone.
 //
 //===----------------------------------------------------------------------===//
 
@@ -367,8 +377,11 @@ Candidate::LeastBuilder::price(const Place &place, const LayerSort &sort,
   if (atAll < 0)
     return std::nullopt;
   option.time = floorPicoseconds(atAll);
-  double period = both - weights.ahead * ((1 - weights.later) * time.forward +
-                                          weights.later * time.backward);
+  double period =
+      hasPhases(*shape.schedule)
+          ? time.forward + (1 - weights.later) * time.backward
+          : both - weights.ahead * ((1 - weights.later) * time.forward +
+                                    weights.later * time.backward);
   double waitingPart = form.waits > 0 ? (count - static_cast<double>(stages)) /
                                             std::max(count - 1, 1.0)
                                       : 0;

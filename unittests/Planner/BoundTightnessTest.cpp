@@ -51,7 +51,7 @@ constexpr Family kFamilies[] = {
     {"gradients of two stages", 4, 1, "cuda", 1e7, 2, 1, 6, 2, "dp2", "1f1b", 4,
      14},
     {"gradients, GPipe", 4, 1, "cuda", 1e7, 2, 1, 6, 2, "dp2", "gpipe", 12,
-     332},
+     20.5},
     {"gradients, ZB-H1", 4, 1, "cuda", 1e7, 2, 1, 6, 2, "dp2", "zb-h1", 4, 4.4},
     {"gradients of chunks", 4, 1, "cuda", 1e7, 2, 2, 6, 2, "dp2", "interleaved",
      24, 19.1},
