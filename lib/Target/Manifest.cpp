@@ -587,27 +587,10 @@ private:
     return most;
   }
 
-  void writeAwaitedSums(LayerOp layer) {
-    if (!layer.getGatherAwaitsSums() && !layer.getBackwardAwaitsSums() &&
-        !layer.getReshardAwaitsSums())
-      return;
-    json.attributeArray("awaits-sums", [&] {
-      if (layer.getGatherAwaitsSums())
-        json.value("gather");
-      if (layer.getBackwardAwaitsSums())
-        json.value("backward");
-      if (layer.getReshardAwaitsSums())
-        json.value("reshard");
-    });
-  }
-
-  void writeGathered(StringRef key, bool ahead, int64_t offset) {
+  void writeGathered(StringRef key, int64_t offset) {
     if (offset < 0)
       return;
-    json.attributeObject(key, [&] {
-      json.attribute("offset", offset);
-      json.attribute("ahead", ahead);
-    });
+    json.attributeObject(key, [&] { json.attribute("offset", offset); });
   }
 
   /// Where a layer finds its inputs and what passes it: holders as the offset
@@ -701,11 +684,8 @@ private:
     json.attribute("forward-transient-bytes",
                    transientBytes({layer.getForwardAttr()}));
     json.attribute("recompute-stash-bytes", layer.getRecomputeStashBytes());
-    writeGathered("forward-gathered", layer.getForwardAhead(),
-                  placement.getForwardGathered());
-    writeGathered("backward-gathered", layer.getBackwardAhead(),
-                  placement.getBackwardGathered());
-    writeAwaitedSums(layer);
+    writeGathered("forward-gathered", placement.getForwardGathered());
+    writeGathered("backward-gathered", placement.getBackwardGathered());
 
     DenseI64ArrayAttr data = placement.getData();
     writeNumbers("data", data ? data.asArrayRef() : ArrayRef<int64_t>());

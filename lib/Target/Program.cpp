@@ -216,6 +216,16 @@ private:
     program.addTask(part, row, transfers);
   }
 
+  /// What is done beside others on streams.
+  void addOrders(RoleOp role) {
+    std::vector<gvx::LayerOrder> &orders = program.tables.orders.emplace_back();
+    for (auto layer : role.getLayers().getOps<LayerOp>())
+      orders.push_back({layer.getForwardAhead(), layer.getBackwardAhead(),
+                        layer.getGatherAwaitsSums(),
+                        layer.getBackwardAwaitsSums(),
+                        layer.getReshardAwaitsSums()});
+  }
+
   LogicalResult addSchedules(ArrayRef<RoleOp> roles) {
     llvm::StringMap<ScheduleOp> schedules;
     for (auto schedule : module.getOps<ScheduleOp>())
@@ -235,6 +245,7 @@ private:
       for (auto part : it->second.getParts().getOps<PartOp>())
         parts[static_cast<size_t>(part.getPart())] = part;
       program.beginRole();
+      addOrders(roleOp);
       for (auto [part, op] : llvm::enumerate(parts))
         if (op)
           for (auto task : op.getTasks().getOps<TaskOp>())

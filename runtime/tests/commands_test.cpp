@@ -233,6 +233,26 @@ TEST(Commands, AreMadeOnce) {
   EXPECT_EQ(tables.read, nullptr);
 }
 
+/// What waits for sums of gradients is for the compiler to say, and is a
+/// command in front of the layer's functions.
+TEST(Commands, WaitForSumsWhereTheCompilerSays) {
+  gvx::Tables tables = tablesOf(ModelPlan());
+  const size_t none = tables.commands.size();
+  EXPECT_EQ(firstOf(tables, gvx::CommandKind::AwaitSum), none);
+  gvx::LayerOrder waits;
+  waits.backwardAwaitsSums = true;
+  tables.orders = {{{}, waits}};
+  ASSERT_TRUE(gvx::lowerTasks(tables));
+  ASSERT_EQ(tables.commands.size(), none + 1);
+  const size_t at = firstOf(tables, gvx::CommandKind::AwaitSum);
+  const auto next = std::ranges::find(
+      tables.commands.begin() + ptrdiff_t(at), tables.commands.end(),
+      gvx::CommandKind::Call, &gvx::Command::kind);
+  ASSERT_NE(next, tables.commands.end());
+  EXPECT_EQ(next->layer, 1);
+  EXPECT_NE(next->phase, LayerPhase::Forward);
+}
+
 /// A manifest that was read for the commands is read again where the file has
 /// other text, and everything else of the file is checked either way.
 TEST(Commands, LendTheirManifestToTheSameTextOnly) {

@@ -135,9 +135,6 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
        "roles[0].layers[0].data[0]: a micro-batch of 'tokens' takes"},
       {[](Json &m) { m["roles"][0]["ledger"]["all"] = 64; },
        "roles[0].ledger: sums to 64 bytes, expected the arena's"},
-      {[&](Json &m) { layer(m, 0, 0)["awaits-sums"] = {"reshard", "forward"}; },
-       "roles[0].layers[0].awaits-sums[1]: expected 'gather', 'backward' or "
-       "'reshard', found 'forward'"},
       {[](Json &m) { m["roles"][0]["chunks"][0]["slots"] = 50; },
        "roles[0].chunks: 50 slots of"},
       {[&](Json &m) { layer(m, 0, 0)["forward"] = 15; },
@@ -184,13 +181,10 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
        "'layer1': 1792 bytes of temporaries of backward meet 256 bytes of "
        "boundary buffer 0"},
       {[&](Json &m) {
-         layer(m, 0, 1)["forward-gathered"] = {{"offset", 1 << 30},
-                                               {"ahead", false}};
+         layer(m, 0, 1)["forward-gathered"] = {{"offset", 1 << 30}};
        },
        "roles[0].layers[1].forward-gathered: gathered parameters end at byte"},
-      {[&](Json &m) {
-         layer(m, 0, 0)["backward-gathered"] = {{"offset", 0}, {"ahead", true}};
-       },
+      {[&](Json &m) { layer(m, 0, 0)["backward-gathered"] = {{"offset", 0}}; },
        "roles[0].layers[0].backward-gathered: nothing of the layer is "
        "sharded"},
       {[&](Json &m) { m["roles"][0]["arena"]["window"] = {0, 64}; },
@@ -322,11 +316,6 @@ TEST(Manifest, WrongOnesAreRefusedWithTheirPlace) {
       {[&](Json &m) { layer(m, 0, 0)["backward-reshard"] = 0; },
        "roles[0].layers[0].backward-reshard: needs a gradient output and a "
        "previous layer"},
-      {[&](Json &m) {
-         layer(m, 0, 1)["backward-gathered"] = {{"offset", 0}, {"ahead", true}};
-       },
-       "roles[0].layers[1].backward-gathered: a chunk's last layer is not "
-       "ahead"},
       {[&](Json &m) { layer(m, 0, 0)["resident-optimizer"] = 0; },
        "roles[0].layers[0].resident-optimizer: expected it of packs that run "
        "backward, without clipping, only"},

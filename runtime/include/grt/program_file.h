@@ -53,7 +53,7 @@ namespace grt::gvx {
 
 /// The version of the format, which counts on from that of the ABI: up to 6 a
 /// program had the ABI's.
-inline constexpr uint32_t formatVersion = 7;
+inline constexpr uint32_t formatVersion = 8;
 
 static_assert(std::endian::native == std::endian::little,
               "rows of programs are read in place");
@@ -312,6 +312,17 @@ static_assert(sizeof(Message) == 20);
 static_assert(sizeof(grt_buffer) == 24 && sizeof(grt_task) == 24 &&
               sizeof(grt_transfer_part) == 16);
 
+/// What of a layer is done beside others on streams. A file has the commands
+/// that come of it.
+struct LayerOrder {
+  /// Its parameters are gathered while the layer that runs before it does.
+  bool forwardAhead = false, backwardAhead = false;
+  /// What of its backward pass waits for the sums of gradients that were begun
+  /// behind the passes of layers above it (GRT_SYNC_BEHIND).
+  bool gatherAwaitsSums = false, backwardAwaitsSums = false,
+       reshardAwaitsSums = false;
+};
+
 /// The sections of a program in memory.
 struct Tables {
   std::vector<Function> functions;
@@ -331,6 +342,8 @@ struct Tables {
   std::vector<Message> messages;
   std::string names, manifest;
 
+  /// For lowerTasks(), by role and layer; where there is none nothing waits.
+  std::vector<std::vector<LayerOrder>> orders;
   /// What lowerTasks() has read of `manifest` and checked; null if it refused
   /// it, or has not been asked.
   std::shared_ptr<const ::grt::Manifest> read;

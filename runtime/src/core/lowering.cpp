@@ -57,15 +57,18 @@ struct LayerFacts {
   uint64_t outputBytes = 0;
   ResidentStates states;
   bool gathersUpdated = false; ///< its update makes a part of what a rank holds
+  gvx::LayerOrder order;
 };
 
-std::vector<LayerFacts> factsOf(const Manifest &manifest, const Role &role) {
+std::vector<LayerFacts> factsOf(const Manifest &manifest, const Role &role,
+                                std::span<const gvx::LayerOrder> orders) {
   std::vector<LayerFacts> facts(role.layers.size());
   for (size_t i = 0; i < facts.size(); ++i) {
     const Layer &layer = role.layers[i];
     facts[i] = {outputBytes(manifest, role, i), residentStates(manifest, layer),
                 layer.cutsStateOnly && layer.degree(GRT_AXIS_SDP) > 1 &&
-                    layer.ownedElements() > 0};
+                    layer.ownedElements() > 0,
+                i < orders.size() ? orders[i] : gvx::LayerOrder()};
   }
   return facts;
 }
@@ -117,6 +120,10 @@ private:
   MovingPlace gathered(size_t number, LayerPhase phase) const {
     const Gathered &full = gatheredOf(number, phase);
     return inSlot(full.offset, full.bytes);
+  }
+  bool isAhead(size_t number, LayerPhase phase) const {
+    return phase == LayerPhase::Forward ? layers[number].order.forwardAhead
+                                        : layers[number].order.backwardAhead;
   }
   const Gathered &gatheredOf(size_t number, LayerPhase phase) const {
     return phase == LayerPhase::Forward ? at(number).forwardGathered
@@ -193,7 +200,7 @@ private:
   }
   void startGather(size_t number, LayerPhase phase) {
     const bool awaits =
-        phase != LayerPhase::Forward && at(number).awaitsSums.gather;
+        phase != LayerPhase::Forward && layers[number].order.gatherAwaitsSums;
     if (gatheredOf(number, phase).bytes)
       add(CommandKind::Gather, int32_t(number), awaits).row.phase = phase;
   }
@@ -232,12 +239,12 @@ void ChunkLowering::gatherAround(size_t number, LayerPhase phase) {
   const bool isFirst = number == (ascends ? chunk.firstLayer : last);
   const bool isLast = number == (ascends ? last : chunk.firstLayer);
   const Gathered &full = gatheredOf(number, phase);
-  if (!full.ahead && !isFirst)
+  if (!isFirst && !isAhead(number, phase))
     startGather(number, phase);
   if (full.bytes)
     add(CommandKind::Order, -1, GRT_STREAM_GATHER);
   const size_t next = ascends ? number + 1 : number - 1;
-  if (!isLast && gatheredOf(next, phase).ahead)
+  if (!isLast && isAhead(next, phase))
     startGather(next, phase);
 }
 
@@ -315,7 +322,7 @@ void ChunkLowering::backwardReshard(size_t number) {
   const MovingPlace to = gradientBehind(number - 1);
   useBuffer(at(number - 1).gradIn, to);
   begin(to);
-  awaitSums(layer.awaitsSums.reshard);
+  awaitSums(layers[number].order.reshardAwaitsSums);
   reshard(layer.backwardReshard, to, gradientInFront(number));
   end(gradientInFront(number));
 }
@@ -331,7 +338,7 @@ Drafts ChunkLowering::backward(bool isWhole) {
   for (size_t i = behind; i-- > chunk.firstLayer;) {
     const Layer &layer = at(i);
     gatherAround(i, LayerPhase::Backward);
-    awaitSums(layer.awaitsSums.backward);
+    awaitSums(layers[i].order.backwardAwaitsSums);
     call(i, layer.recompute, LayerPhase::Recompute);
     useBuffer(layer.gradIn, gradientBehind(i));
     useBuffer(layer.gradOut, gradientInFront(i));
@@ -355,7 +362,7 @@ Drafts ChunkLowering::backward(bool isWhole) {
 Drafts ChunkLowering::weight() {
   add(CommandKind::UseSlot);
   for (size_t i = behind; i-- > chunk.firstLayer;) {
-    awaitSums(at(i).awaitsSums.backward);
+    awaitSums(layers[i].order.backwardAwaitsSums);
     call(i, at(i).weight, LayerPhase::Weight);
     sumBehind(i);
   }
@@ -631,9 +638,10 @@ private:
 class RoleLowering {
 public:
   RoleLowering(const Manifest &manifest, const Role &role,
-               const grt_schedule &schedule, RoleWriter writer)
+               const grt_schedule &schedule,
+               std::span<const gvx::LayerOrder> orders, RoleWriter writer)
       : manifest(manifest), role(role), schedule(schedule),
-        facts(factsOf(manifest, role)), writer(std::move(writer)) {}
+        facts(factsOf(manifest, role, orders)), writer(std::move(writer)) {}
 
   void run() {
     for (const grt_task_list &list : schedule.parts)
@@ -752,6 +760,8 @@ bool gvx::lowerTasks(Tables &tables) {
     const Manifest &manifest = *tables.read;
     for (size_t r = 0; r < schedules.size(); ++r)
       RoleLowering(manifest, manifest.roles[r], schedules[r],
+                   r < tables.orders.size() ? tables.orders[r]
+                                            : std::vector<gvx::LayerOrder>(),
                    RoleWriter(tables, tables.roles[r]))
           .run();
   });

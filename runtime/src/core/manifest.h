@@ -169,8 +169,6 @@ enum class OutputKind { Slot, Boundary, Loss };
 struct Gathered {
   uint64_t offset = 0; ///< in a slot, may go on behind it
   uint64_t bytes = 0;
-  /// Gathered while the layer that runs before it does.
-  bool ahead = false;
 };
 
 /// A tensor in front of a layer: where a slot holds it, and where the set of
@@ -183,12 +181,6 @@ struct InputTensor {
 struct PassingTensor {
   uint64_t slot = 0, front = 0, behind = 0, bytes = 0;
   bool used = false; ///< by the layer itself, too
-};
-
-/// What of a layer's backward pass waits for the sums of gradients that were
-/// begun behind the passes of layers above it (GRT_SYNC_BEHIND).
-struct AwaitedSums {
-  bool gather = false, backward = false, reshard = false;
 };
 
 struct Layer {
@@ -211,7 +203,6 @@ struct Layer {
   int weight = -1;  ///< the weight part of a backward function that is split
   int update = -1;
   int norm = -1; ///< adds to step.local_norm_squared
-  AwaitedSums awaitsSums;
   std::vector<LayerTensor> tensors;
   /// Of tensors by `LayerTensor::group`, one behind the other. Those behind the
   /// first ones are not trained.

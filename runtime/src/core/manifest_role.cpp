@@ -182,24 +182,6 @@ void parseLayerCode(const Node &node, const Manifest &manifest, Layer &layer) {
                "function");
 }
 
-AwaitedSums parseAwaitedSums(const Node &layerNode) {
-  AwaitedSums sums;
-  if (!layerNode.has("awaits-sums"))
-    return sums;
-  for (const Node &node : layerNode.at("awaits-sums").list()) {
-    std::string what = node.string();
-    bool *waits = what == "gather"     ? &sums.gather
-                  : what == "backward" ? &sums.backward
-                  : what == "reshard"  ? &sums.reshard
-                                       : nullptr;
-    if (!waits)
-      node.error("expected 'gather', 'backward' or 'reshard', found '" + what +
-                 "'");
-    *waits = true;
-  }
-  return sums;
-}
-
 /// Where parameters are gathered, below `limit`.
 void parseGathered(const Node &layerNode, const char *key,
                    const Manifest &manifest, uint64_t limit, const Layer &layer,
@@ -210,7 +192,6 @@ void parseGathered(const Node &layerNode, const char *key,
   if (layer.degree(GRT_AXIS_SDP) == 1 || layer.cutsStateOnly)
     node.error("nothing of the layer is sharded");
   gathered.offset = node.at("offset").offset();
-  gathered.ahead = node.at("ahead").boolean();
   for (const FlatGroup &group : layer.groups)
     gathered.bytes +=
         alignUp(uint64_t(group.elements) * manifest.elementBytes());
@@ -312,7 +293,6 @@ void parseLayerMemory(const Node &node, const Manifest &manifest,
   };
   checkEnd("transient", layer.transient,
            alignUp(layer.recomputeStashBytes) + layer.transientBytes);
-  layer.awaitsSums = parseAwaitedSums(node);
   parseGathered(node, "forward-gathered", manifest, limit, layer,
                 layer.forwardGathered);
   parseGathered(node, "backward-gathered", manifest, limit, layer,
@@ -421,11 +401,6 @@ void parseLayerWiring(const Node &node, const Manifest &manifest,
       (layer.gradOut < 0 || layerNumber == chunk.firstLayer))
     node.at("backward-reshard")
         .error("needs a gradient output and a previous layer");
-  // Nothing of the chunk runs before them that they could be gathered beside.
-  if (layer.forwardGathered.ahead && layerNumber == chunk.firstLayer)
-    node.at("forward-gathered").error("a chunk's first layer is not ahead");
-  if (layer.backwardGathered.ahead && layerNumber + 1 == chunk.endLayer())
-    node.at("backward-gathered").error("a chunk's last layer is not ahead");
 }
 
 Layer parseLayer(const Node &node, const Manifest &manifest, const Role &role,
