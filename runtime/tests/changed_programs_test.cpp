@@ -240,12 +240,13 @@ ModelPlan unlikePlan(bool reshardWaits) {
   plan.layers[2].levels = {{"dp", 4}};
   if (reshardWaits) {
     plan.layers[1].levels = {{"dp", 4}};
-    plan.layers[1].awaitsSums = {"reshard"};
+    plan.layers[1].order.reshardAwaitsSums = true;
     plan.layers[0].levels = {{"tp", 2}, {"dp", 2}};
   } else {
     plan.layers[1].levels = {{"sdp", 2}, {"dp", 2}};
     plan.layers[0].levels = {{"sdp", 4}};
-    plan.layers[0].awaitsSums = plan.layers[1].awaitsSums = {"backward"};
+    plan.layers[0].order.backwardAwaitsSums = true;
+    plan.layers[1].order.backwardAwaitsSums = true;
   }
   return plan;
 }
@@ -260,14 +261,15 @@ TEST(ChangedPrograms, NothingIsFoundWhereAllThatMustAwaitsSums) {
   }
 }
 
-/// The proof goes by the levels of layers, not by what the manifest says.
+/// The proof goes by the levels of layers, not by what the compiler was told.
 TEST(ChangedPrograms, NothingAwaitsSums) {
   for (bool reshardWaits : {false, true})
     for (int layer : {0, 1}) {
       ModelPlan changed = unlikePlan(reshardWaits);
-      if (changed.layers[layer].awaitsSums.empty())
+      gvx::LayerOrder &order = changed.layers[layer].order;
+      if (!order.reshardAwaitsSums && !order.backwardAwaitsSums)
         continue;
-      changed.layers[layer].awaitsSums.clear();
+      order = {};
       const Verdict verdict = judgeOf(changed);
       EXPECT_NE(verdict.refusal.find(waitedFor), std::string::npos)
           << verdict.refusal << reshardWaits << layer;

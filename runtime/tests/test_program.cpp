@@ -558,8 +558,6 @@ Json Builder::layerJson(int number, const StagePlan &stage,
                                     stage.layers.begin()}};
   else
     json["output"] = {{"kind", "boundary"}, {"buffer", several ? 3 : 1}};
-  if (!plan.layers[number].awaitsSums.empty())
-    json["awaits-sums"] = plan.layers[number].awaitsSums;
   if (!last && differs(number, number + 1))
     json["forward-reshard"] =
         exchange(number, stage.devices, number + 1, stage.devices);
@@ -785,13 +783,16 @@ gvx::Tables Builder::build() {
     uint64_t parametersEnd = 0, gradientsEnd = 0, optimizerEnd = 0;
     int copies = 0;
     Json layerList = Json::array(), chunkList = Json::array();
+    std::vector<gvx::LayerOrder> &orders = program.tables.orders.emplace_back();
     for (size_t c = 0; c < chunks.size(); ++c) {
       if (chunks[c].stage != s)
         continue;
-      for (int layer : chunks[c].layers)
+      for (int layer : chunks[c].layers) {
         layerList.push_back(layerJson(layer, stage, chunks[c], parametersEnd,
                                       gradientsEnd, optimizerEnd, stashes,
                                       copies));
+        orders.push_back(plan.layers[layer].order);
+      }
       chunkList.push_back({{"number", c},
                            {"layer-count", chunks[c].layers.size()},
                            {"slots", slots}});

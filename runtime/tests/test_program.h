@@ -28,8 +28,7 @@ struct LayerPlan {
   /// Levels, outermost first: {"tp", 2}, {"sdp", 2}.
   std::vector<std::pair<std::string, int64_t>> levels;
   bool ckpt = false; ///< of the head only
-  /// What of its backward pass waits for sums, as the manifest has it.
-  std::vector<std::string> awaitsSums = {};
+  gvx::LayerOrder order = {};
 };
 
 struct StagePlan {
