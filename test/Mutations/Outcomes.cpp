@@ -48,7 +48,7 @@ static OwningOpRef<ModuleOp> parse(StringRef text, MLIRContext &context,
 /// Compiles a module of a phase to a program; false: `message` says why not.
 static bool compileModule(ModuleOp module, Phase phase, std::string &program,
                           std::string &message) {
-  if (llvm::Error error = runPhases(module, phase, Phase::Allocate)) {
+  if (llvm::Error error = runPhases(module, phase, Phase::Emit)) {
     message = llvm::toString(std::move(error));
     return false;
   }

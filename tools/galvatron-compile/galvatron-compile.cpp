@@ -45,7 +45,7 @@ struct CompileOptions {
            cl::value_desc(ends), cl::init("emit"), cl::cat(tool.category())),
         verifyEach("verify-each",
                    cl::desc("verify the IR behind every pass, not only where "
-                            "it is read, printed or made a program of"),
+                            "it is read or printed"),
                    cl::cat(tool.category())),
         replan("replan", cl::desc("drop the plan that the module has"),
                cl::cat(tool.category())),

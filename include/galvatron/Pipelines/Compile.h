@@ -50,8 +50,8 @@ std::unique_ptr<mlir::MLIRContext> createCompilerContext();
 
 /// Makes MLIR's verifier run behind every pass of this process from here on.
 /// Without this it runs where IR comes in and where it leaves: on a model that
-/// is read or imported, behind the last phase of runPhases(), and in
-/// verifyModule().
+/// is read or imported, behind the last phase of runPhases() in front of `emit`,
+/// and in verifyModule(). What becomes a program is proven as one.
 void verifyAfterEachPass();
 
 /// Reads a model: IR (text or bytecode) or a Hugging Face configuration, which
@@ -139,8 +139,8 @@ llvm::Expected<PlannerResult> planModule(mlir::ModuleOp module,
                                          const PlanRequest &request);
 
 /// Takes a module that is through the phase `from` to the phase `to`, at most
-/// `lower`; planning is planModule's. What it leaves is verified. Errors are
-/// CompileErrors.
+/// `lower`; planning is planModule's. What it leaves in front of `emit` is
+/// verified. Errors are CompileErrors.
 llvm::Error runPhases(mlir::ModuleOp module, Phase from, Phase to);
 
 /// Runs MLIR's verifier on a module that is about to be printed. Errors are
