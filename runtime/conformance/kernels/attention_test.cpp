@@ -353,7 +353,8 @@ TEST_P(Attention, windows_reach_to_both_sides) {
     GTEST_SKIP() << "the CPU backend alone has them";
   uint64_t seed = 251;
   for (double dropout : {0.0, 0.2}) {
-    check({1, 9, 9, 2, 1, 7, false, dropout, 3, 1, 1}, ++seed);
+    // With one key a query's gradient is what rounding leaves of 0.
+    check({1, 9, 9, 2, 1, 7, false, dropout, 3, 1, 2}, ++seed);
     check({2, 37, 37, 6, 2, 16, false, dropout, 3, 1, 5}, ++seed);
     check({1, 140, 140, 1, 1, 12, false, dropout, 3, 1, 40}, ++seed);
     check({1, 300, 300, 1, 1, 33, false, dropout, 3, 1, 64}, ++seed);
