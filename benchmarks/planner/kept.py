@@ -2,13 +2,14 @@
 """Plans with points of what layers keep against plans without.
 
     benchmarks/planner/kept.py [--only=TEXT] [--memory] [--rounds=N]
-                               [--build=DIR]
+                               [--instructions] [--build=DIR]
 
 Each row is a model on a cluster with a memory of every device: the time of the
-best plan whose layers keep all or nothing, of the best one with --selective,
+best plan whose layers keep all or nothing (--no-selective), of the best one,
 the difference, and the processor time of both calls and their ratio (the least
 of N rounds in turn; start of the process included), and the middle of all
-ratios. With --memory also the least memory
+ratios. With --instructions it is millions of instructions of one call each that
+count, which no load of the machine changes (valgrind). With --memory also the least memory
 with which the plan with points is no slower than the other one with that of the
 row, by halving five times.
 """
@@ -17,6 +18,7 @@ import argparse
 import collections
 import json
 import pathlib
+import re
 import resource
 import statistics
 import subprocess
@@ -40,13 +42,16 @@ T5 = {"model_type": "t5", "vocab_size": 32128, "d_model": 1024, "d_kv": 128,
 CASES = [("llama-8b", LLAMA, 4096, "8xh100", 64, (80, 60, 40, 24)),
          ("llama-8b", LLAMA, 16384, "8xh100", 16, (80, 60, 40)),
          ("llama-8b", LLAMA, 4096, "8xa100-80gb", 64, (80, 60, 40, 24)),
+         ("llama-8b", LLAMA, 4096, "8xa100-40gb", 64, (40, 24)),
          ("gpt2-1.5b", GPT2, 1024, "8xa100-40gb", 128, (40, 24)),
+         ("gpt2-1.5b", GPT2, 1024, "8xh100", 128, (80, 60, 40, 24)),
          ("t5-3b", T5, 512, "8xa100-40gb", 64, (40, 24)),
          ("t5-3b", T5, 512, "8xh100", 128, (80, 60, 40, 24))]
 
 
 class Planner:
-    def __init__(self, build, folder, case):
+    def __init__(self, build, folder, case, counts=False):
+        self.counts = counts
         _, model, positions, cluster, batch, _ = case
         self.plan = folder / "plan.json"
         config = folder / "config.json"
@@ -57,13 +62,19 @@ class Planner:
                         f"--json={self.plan}"]
 
     def call(self, gib, option):
-        """Time of a step, ms, or None; layers by point; processor time, ms."""
+        """Time of a step, ms, or None; layers by point; processor time, ms, or
+        millions of instructions."""
+        counter = ["valgrind", "--tool=cachegrind", "--cache-sim=no",
+                   "--cachegrind-out-file=/dev/null"] if self.counts else []
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         done = subprocess.run(
-            self.command + [f"--memory={int(gib * 1024)}MiB", option],
+            counter + self.command + [f"--memory={int(gib * 1024)}MiB", option],
             capture_output=True, text=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         taken = (after - before) * 1e3
+        if self.counts:
+            counted = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr).group(1)
+            taken = int(counted.replace(",", "")) / 1e6
         if done.returncode != 0:
             return None, {}, taken
         plan = json.loads(self.plan.read_text())
@@ -91,10 +102,13 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--instructions", action="store_true")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     options = parser.parse_args()
+    unit = "10^6 instructions" if options.instructions else "processor, ms"
+    rounds = 1 if options.instructions else options.rounds
     print("| model | cluster, GiB | without, ms | with points, ms | | "
-          "processor, ms | ratio |\n|---|---|---|---|---|---|---|")
+          f"{unit} | ratio |\n|---|---|---|---|---|---|---|")
     ratios = []
     for case in CASES:
         for gib in case[5]:
@@ -102,9 +116,10 @@ def main():
             if options.only not in name:
                 continue
             with tempfile.TemporaryDirectory() as folder:
-                planner = Planner(options.build, pathlib.Path(folder), case)
+                planner = Planner(options.build, pathlib.Path(folder), case,
+                                  options.instructions)
                 quick = slow = float("inf")
-                for _ in range(options.rounds):
+                for _ in range(rounds):
                     less, _, taken = planner.call(gib, "--no-selective")
                     quick = min(quick, taken)
                     more, points, taken = planner.call(gib, "--selective")

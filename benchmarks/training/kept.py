@@ -5,7 +5,10 @@
                                 [--cluster=FILE] [--processor] [--build=DIR]
 
 One CPU rank with one core trains the same model with layers that keep all
-values, those of a point, or none. The cluster file is measured first, unless it
+values, those of a point, or none. Points are sets without one or two of the
+block's large products, so that every step is predicted to take some percent
+longer than the one before; with --points the first N that a search would have,
+of which some are nearer to each other than such measurements tell. The cluster file is measured first, unless it
 is given (galvatron-profile). Programs run in turn, round by round; printed are
 medians of the rounds, their ratio to keeping all, the predicted ratio, and how
 far the two are apart. With --processor it is the processor time of a step that
@@ -23,15 +26,24 @@ import tempfile
 from cpu_ranks import MODEL, ROOT, tool
 
 
+#: By name: the options of --keep beside `single`.
+SETS = {"without attn.c_attn": "-attn.c_attn",
+        "without mlp.c_fc": "-mlp.c_fc",
+        "without both": "-attn.c_attn,-mlp.c_fc"}
+
+
 def compiled(build, folder, cluster, point, batch):
     """The program at a point, what it is predicted to take, and what a layer
     keeps."""
+    how = (["--strategy=single", f"--keep={SETS[point]}"] if point in SETS
+           else [f"--strategy={point}"])
+    point = point.replace(" ", "-")
     config = folder / "config.json"
     config.write_text(json.dumps(MODEL))
     program, plan = folder / f"{point}.gvx", folder / f"{point}.json"
     tool(build, "galvatron-compile", str(config), f"--cluster={cluster}",
-         f"--batch={batch}", "--micro-batches=1", f"--strategy={point}",
-         f"--json={plan}", "-o", str(program))
+         f"--batch={batch}", "--micro-batches=1", *how, f"--json={plan}",
+         "-o", str(program))
     read = json.loads(plan.read_text())
     return program, read
 
@@ -59,8 +71,8 @@ def processor_step(build, folder, program, steps):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--points", type=int, default=3,
-                        help="between all and none")
+    parser.add_argument("--points", type=int, default=0,
+                        help="between all and none; default: the sets")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10)
@@ -76,9 +88,8 @@ def main():
             cluster = folder / "cluster.yaml"
             tool(options.build, "galvatron-profile", "--ranks=1", "--seconds=20",
                  "-o", str(cluster))
-        strategies = (["single"] +
-                      [f"single.ckpt{i + 1}" for i in range(options.points)] +
-                      ["single.ckpt"])
+        points = [f"single.ckpt{i + 1}" for i in range(options.points)]
+        strategies = ["single", *(points or SETS), "single.ckpt"]
         programs = {s: compiled(options.build, folder, cluster, s,
                                 options.batch) for s in strategies}
         times = {s: [] for s in strategies}

@@ -96,7 +96,7 @@ TEST_F(KeptTwinTest, RandomSetsUnderEveryParadigm) {
   for (const char *text :
        {"single.ckpt1", "dp4.ckpt1", "zdp4.ckpt1", "sdp4.ckpt1", "tp4.ckpt1",
         "tsp4.ckpt1", "sdp2.tsp2.ckpt1", "tp2.sdp2.ckpt1", "scp4.ckpt1",
-        "tp2.cp2.ckpt1"}) {
+        "zcp4.ckpt1", "tp2.cp2.ckpt1"}) {
     Strategy strategy = parse(text);
     TwinPlan plan = uniformPlan(model, 2, strategy, 16, 4, "1f1b");
     expectTwins(model, plan);
