@@ -104,7 +104,11 @@ PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
       !narrow(keyed, paths, window))
     return std::nullopt;
   std::optional<PipelineSolution> best;
-  if (tables.bottleneck > 0) {
+  // Single numbers prune intervals. Where every stage has one left the fronts
+  // say the same in one run in place of four.
+  const bool isDecided = all_of(
+      keyed, [](const std::vector<Keyed> &stage) { return stage.size() == 1; });
+  if (tables.bottleneck > 0 && !isDecided) {
     for (size_t functional : {kNosync, kBalance, kMix}) {
       if (functional != kNosync && tables.summed == 0)
         break;
