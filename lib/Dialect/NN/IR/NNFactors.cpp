@@ -484,7 +484,9 @@ LogicalResult AttentionOp::partition(OpBuilder &, int factor,
   markHeads(*this, factor, shards);
   return success();
 }
-HeadCounts AttentionOp::getHeadCounts() { return {kHeads, {int64_t(getHeads())}}; }
+HeadCounts AttentionOp::getHeadCounts() {
+  return {kHeads, {int64_t(getHeads())}};
+}
 
 // The kernel numbers heads as rank * local heads + head for the dropout key.
 bool AttentionOp::mayBeReplicated(const ShardContext &axis) {
@@ -510,7 +512,9 @@ LogicalResult AttentionGradOp::partition(OpBuilder &, int factor,
   markHeads(*this, factor, shards);
   return success();
 }
-HeadCounts AttentionGradOp::getHeadCounts() { return {kHeads, {int64_t(getHeads())}}; }
+HeadCounts AttentionGradOp::getHeadCounts() {
+  return {kHeads, {int64_t(getHeads())}};
+}
 
 bool AttentionGradOp::mayBeReplicated(const ShardContext &axis) {
   return !axis.numbersParts() || getDropout().convertToDouble() == 0;
