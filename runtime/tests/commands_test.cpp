@@ -178,16 +178,19 @@ TEST(Commands, EveryKindOfTaskHasItsProcedure) {
 /// The embedding's forward function has counts that the host reads.
 ModelPlan planWithCounts() {
   ModelPlan plan;
-  plan.layers[0].levels = {{"tp", 2}};
+  for (LayerPlan &layer : plan.layers)
+    layer.levels = {{"tp", 2}};
   plan.stages = {{{0, 1, 2}, {0, 1}}};
   plan.movesBlocks = true;
   return plan;
 }
 
 TEST(Commands, AreMarkedWhereTheHostHasAPart) {
-  for (const gvx::Procedure &row : tablesOf(ModelPlan()).procedures)
+  const gvx::Tables toy = tablesOf(ModelPlan());
+  for (const gvx::Procedure &row : toy.procedures)
     EXPECT_EQ(row.needsHost, 0);
-  for (const gvx::Procedure &row : tablesOf(planWithCounts()).procedures)
+  const gvx::Tables counts = tablesOf(planWithCounts());
+  for (const gvx::Procedure &row : counts.procedures)
     EXPECT_EQ(row.needsHost, row.task == GRT_TASK_FORWARD) << int(row.task);
   EXPECT_EQ(refusalOf([](gvx::Tables &tables) {
               tables.procedures[0].needsHost = 1;

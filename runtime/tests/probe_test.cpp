@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "base/error.h"
+#include "base/values.h"
 #include "measure.h"
 #include "reference_backend.h"
 
@@ -243,7 +244,7 @@ TEST(Profile, BlocksAreFilledToTheirEnd) {
   for (grt_dtype dtype : {GRT_F64, GRT_F32, GRT_BF16}) {
     Block block(backend, 4096);
     block.fill(dtype);
-    const int64_t count = 4096 / widthOf(dtype);
+    const int64_t count = 4096 / int64_t(dtypeBytes(dtype));
     std::set<double> different;
     for (int64_t i = 0; i < count; ++i) {
       double value = 0;

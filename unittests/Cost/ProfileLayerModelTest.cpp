@@ -625,9 +625,10 @@ TEST(ProfileLayerModel, wrong_profiles_are_refused) {
             "'boundary-bytes'?");
   EXPECT_EQ(errorOf(profile, "\"count\": 2", "\"count\": 0"),
             "layer 'block': expected a count from 1 to 1000000, found 0");
-  EXPECT_EQ(errorOf(profile, "f32", "f8"),
-            "profile 'toy': expected dtype 'f32', 'tf32', 'f16', 'bf16' or "
-            "'f64', found 'f8'");
+  EXPECT_EQ(
+      errorOf(profile, "f32", "f8"),
+      "profile 'toy': expected an element type 'f32', 'tf32', 'f16', 'bf16' or "
+      "'f64', found 'f8'");
   EXPECT_NE(errorOf(profile, "\"forward-ms\": 1",
                     "\"forward-ms\": 1, \"forward-flops\": 3")
                 .find("either times or FLOPs"),

@@ -127,7 +127,8 @@ TEST(Schedule, slots_are_what_is_in_flight) {
             EXPECT_FALSE(delay && task.kind == TaskKind::Norm);
         }
       });
-  EXPECT_EQ(shapes, 5 * 8 * 18 + 7 * 18 * 3 + 7 * 18);
+  // More where a test has a schedule of its own.
+  EXPECT_GE(shapes, 5 * 8 * 18 + 7 * 18 * 3 + 7 * 18);
 }
 
 /// Whatever passes take, they can be run in the order that is listed, within

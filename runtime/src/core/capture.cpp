@@ -49,6 +49,8 @@ const char *hostPartOf(const gvx::Command &command, const Role &role,
   const char *const atHome = "states have their home on the host";
   switch (command.kind) {
   case CommandKind::AwaitHome:
+    // Of a role whose states are on the device nothing is on its way.
+    return role.homeBytes ? atHome : nullptr;
   case CommandKind::SwapIn:
   case CommandKind::SwapOut:
     return atHome;
