@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 
 #include <cmath>
+#include <functional>
 #include <random>
 
 using namespace galvatron;
@@ -66,6 +67,7 @@ public:
   int64_t priced = 0; ///< footprints of points
   bool isLazy = true;
   int64_t hidden = 0; ///< temporaries that measuring does not know, per point
+  std::function<void(LayerFootprint &)> change; ///< of all points
 
 private:
   llvm::Expected<LayerFootprint> measured(size_t kind, const Strategy &strategy,
@@ -84,6 +86,8 @@ private:
       work.flops *= parts[point];
       own->backwardProducts.push_back(work);
     }
+    if (change)
+      change(*own);
     return own;
   }
 };
@@ -237,6 +241,121 @@ TEST(Points, what_is_not_priced_is_in_no_plan_within_the_limit) {
   EXPECT_GT(fewer, 10);
   EXPECT_GT(filled, 5);
   EXPECT_LT(none, instances(120) / 2);
+}
+
+/// What lemmas P1 to P3 say of points: no part of their time is less than that
+/// of keeping all. Those of which one is are no options, however much longer
+/// the others are.
+TEST(Points, of_which_any_part_takes_less_are_left_out) {
+  struct Lesser {
+    const char *name;
+    std::function<void(LayerFootprint &)> change;
+  };
+  auto longer = [](LayerFootprint &point) {
+    point.backwardFlops *= 9;
+    point.backwardMovedBytes *= 9;
+    point.backwardSeconds *= 9;
+  };
+  auto without = [&](CollectiveTime when) {
+    return [&longer, when](LayerFootprint &point) {
+      longer(point);
+      llvm::erase_if(point.collectives, [&](const LayerCollective &each) {
+        return each.when == when;
+      });
+    };
+  };
+  const Lesser lessers[] = {
+      {"backward",
+       [](LayerFootprint &point) {
+         point.backwardFlops /= 2;
+         point.backwardMovedBytes /= 2;
+         point.backwardSeconds /= 2;
+       }},
+      {"forward",
+       [&](LayerFootprint &point) {
+         longer(point);
+         point.forwardFlops /= 2;
+         point.forwardMovedBytes /= 2;
+         point.forwardSeconds /= 2;
+       }},
+      {"sums of gradients", without(CollectiveTime::Step)},
+      {"collectives of forward", without(CollectiveTime::Forward)},
+      {"update",
+       [&](LayerFootprint &point) {
+         longer(point);
+         point.updateBytes = 0;
+       }},
+  };
+  std::mt19937_64 random(3);
+  std::unique_ptr<Case> made;
+  do
+    made = std::make_unique<Case>(random, 2, "1f1b");
+  while (made->cluster.deviceCount() < 4);
+  Case &one = *made;
+  auto pointsOf = [&](std::function<void(LayerFootprint &)> change) {
+    one.model->change = std::move(change);
+    planner::CostTables tables(*one.model, one.cluster, Objective::Executed,
+                               *one.shape.schedule);
+    for (auto [s, devices] : llvm::enumerate(one.layout.devices)) {
+      one.layout.place[s] = tables.placeOf(devices);
+      one.layout.movePlace[s] = tables.movePlaceOf(devices);
+    }
+    size_t count = 0;
+    for (const planner::KindOption &plain :
+         tables.kindOptions(0, one.layout, 0, 8, 6).options)
+      count += tables
+                   .pointOptions(0, one.layout, 0, 8, 6, plain,
+                                 planner::PointBytes::Exact)
+                   .size();
+    return count;
+  };
+  size_t all = pointsOf(nullptr);
+  EXPECT_EQ(pointsOf(longer), all);
+  ASSERT_GT(all, size_t(kPoints));
+  for (const Lesser &lesser : lessers)
+    EXPECT_LT(pointsOf(lesser.change), all) << lesser.name;
+  EXPECT_EQ(pointsOf(lessers[0].change), 0u);
+  EXPECT_EQ(pointsOf(lessers[1].change), 0u);
+  EXPECT_EQ(pointsOf(lessers[4].change), 0u);
+}
+
+/// Where gathers run ahead a layer's temporaries have room for its neighbour's
+/// parameters: as much as two such layers take that follow each other.
+TEST(Points, layers_gathered_ahead_have_room_for_two) {
+  std::mt19937_64 random(4);
+  int gathered = 0;
+  for (int i = 0; i < 20; ++i) {
+    Case one(random, 1 + int64_t(random() % 2), "1f1b");
+    auto optionsOf = [&](bool isAhead) {
+      one.tables->setGathersAhead(isAhead);
+      return one.tables->kindOptions(0, one.layout, 0, 8, 6).options;
+    };
+    std::vector<planner::KindOption> alone = optionsOf(false),
+                                     ahead = optionsOf(true);
+    ASSERT_EQ(alone.size(), ahead.size());
+    for (auto [plain, two] : llvm::zip_equal(alone, ahead)) {
+      const Strategy &strategy = one.set.strategies[two.strategy];
+      LayerFootprint footprint =
+          llvm::cantFail(one.model->footprint(0, strategy, two.samples));
+      int64_t backward =
+          align64(footprint.backwardTransient) + footprint.backwardGathered;
+      int64_t forward = align64(footprint.outputBytes) +
+                        align64(footprint.forwardTransient) +
+                        footprint.forwardGathered;
+      EXPECT_EQ(two.memory.kept, plain.memory.kept);
+      if (footprint.backwardGathered == 0) {
+        EXPECT_EQ(two.memory.backward, plain.memory.backward);
+        continue;
+      }
+      ++gathered;
+      EXPECT_GE(two.memory.backward, backward);
+      EXPECT_GT(two.memory.backward, plain.memory.backward);
+      if (footprint.forwardTransient > 0)
+        EXPECT_GE(two.memory.backward, forward);
+      EXPECT_LE(two.memory.backward, align64(std::max(backward, forward)) + 64);
+    }
+  }
+  EXPECT_GT(gathered, 20);
 }
 
 /// Lemma P4: bytes of points that are made exact once a solution has them are
