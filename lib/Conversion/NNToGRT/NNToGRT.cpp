@@ -46,17 +46,14 @@ SmallVector<StringRef> dataNames(mlir::galvatron::ModelOp model,
   return names;
 }
 
-/// Whether weight decay acts on a parameter of a layer.
-bool decays(mlir::galvatron::LayerOp layer, FlatSymbolRefAttr symbol) {
-  return SymbolTable::lookupNearestSymbolFrom<mlir::galvatron::ParameterOp>(
-             layer, symbol)
-      .getDecay();
-}
-
 struct ConvertNNToGRTPass : mlir::impl::ConvertNNToGRTBase<ConvertNNToGRTPass> {
   void runOnOperation() override;
 
 private:
+  /// Whether weight decay acts on a parameter.
+  bool decays(FlatSymbolRefAttr symbol) const {
+    return decayed.contains(symbol.getAttr());
+  }
   /// Begin, length and flag of each tensor that the layer owns.
   SmallVector<int64_t> segments(mlir::galvatron::LayerOp layer,
                                 const FlatLayout &layout,
@@ -69,6 +66,9 @@ private:
                                           mlir::galvatron::LayerOp layer,
                                           const LayerFacts &facts,
                                           int64_t samples);
+
+  /// The names of parameters that weight decay acts on.
+  llvm::DenseSet<StringAttr> decayed;
 };
 
 SmallVector<int64_t>
@@ -103,7 +103,7 @@ FuncOp ConvertNNToGRTPass::buildUpdate(mlir::galvatron::LayerOp layer,
                                               layout.accumulatorBytes),
                        accumulator, MemoryRegion::Optimizer);
   SmallVector<int64_t> list = segments(layer, layout, [&](unsigned index) {
-    return decays(layer, layer.getParamSymbols()[index]);
+    return decays(layer.getParamSymbols()[index]);
   });
   SmallVector<int64_t> ints = {int64_t(optimizer), n, int64_t(list.size() / 3)};
   ints.append(list);
@@ -174,6 +174,9 @@ void ConvertNNToGRTPass::runOnOperation() {
   }
 
   SymbolTable symbols(module);
+  for (auto parameter : module.getOps<mlir::galvatron::ParameterOp>())
+    if (parameter.getDecay())
+      decayed.insert(parameter.getSymNameAttr());
   SmallVector<mlir::galvatron::LayerOp> layers = model.getLayers();
   if (!model.getDataAttr() &&
       llvm::any_of(layers, [](mlir::galvatron::LayerOp layer) {
@@ -285,7 +288,7 @@ void ConvertNNToGRTPass::runOnOperation() {
     stem.consume_back(".forward");
     std::string key = stem.str() + '/';
     for (FlatSymbolRefAttr symbol : layer.getParamSymbols())
-      key += decays(layer, symbol) ? '1' : '0';
+      key += decays(symbol) ? '1' : '0';
     FuncOp &update = updates[key];
     if (!update) {
       int64_t variant = variants[stem]++;

@@ -74,11 +74,12 @@ FailureOr<ProgramFacts> getFacts(ModuleOp module) {
 class RoleAllocator {
 public:
   /// There are `chunkCount` chunks in all roles. `program`, where chunks are
-  /// packs, has its tasks under `number`.
-  RoleAllocator(RoleOp role, const ProgramFacts &facts, int64_t chunkCount,
+  /// packs, has its tasks under `number`. `functions` are those of the module.
+  RoleAllocator(RoleOp role, const SymbolTable &functions,
+                const ProgramFacts &facts, int64_t chunkCount,
                 const ::galvatron::TaskProgram *program, int64_t number)
-      : role(role), facts(facts), program(program), number(number),
-        module(role->getParentOfType<ModuleOp>()),
+      : role(role), functions(functions), facts(facts), program(program),
+        number(number), module(role->getParentOfType<ModuleOp>()),
         layers(role.getLayers().getOps<LayerOp>()), chunks(getChunks(role)),
         lastChunk(chunkCount - 1),
         isLast(chunks.back().number == chunkCount - 1) {}
@@ -126,7 +127,7 @@ public:
 
 private:
   FuncOp lookup(FlatSymbolRefAttr symbol) {
-    return symbol ? module.lookupSymbol<FuncOp>(symbol.getAttr()) : FuncOp();
+    return symbol ? functions.lookup<FuncOp>(symbol.getAttr()) : FuncOp();
   }
 
   LogicalResult collect(LayerOp layer, bool forwardOnly) {
@@ -388,6 +389,7 @@ private:
   }
 
   RoleOp role;
+  const SymbolTable &functions;
   const ProgramFacts &facts;
   const ::galvatron::TaskProgram *program;
   int64_t number; ///< of the role
@@ -431,8 +433,9 @@ class AllocateArenaPass
         return signalPassFailure();
       read = std::move(*tasks);
     }
+    const SymbolTable functions(module);
     for (auto [number, role] : llvm::enumerate(*roles))
-      if (failed(RoleAllocator(role, *facts, chunks->size(),
+      if (failed(RoleAllocator(role, functions, *facts, chunks->size(),
                                read ? &read->program : nullptr,
                                static_cast<int64_t>(number))
                      .run()))

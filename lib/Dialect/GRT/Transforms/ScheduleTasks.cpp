@@ -191,9 +191,10 @@ class ScheduleTasksPass
     for (const TiedTensor &tie : *ties)
       tieRoles.push_back(getTieRoles(roles, tie));
     ::galvatron::TaskProgram program = schedule->build(shape, tieRoles);
+    const SymbolTable functions(module);
     if (::galvatron::backendTraits(getBackend(module)).streams)
       for (auto [number, role, tasks] : llvm::enumerate(roles, program.roles)) {
-        gatherAhead(role);
+        gatherAhead(role, functions);
         ::galvatron::SumsPlace place{number == 0, program.hasSeveralChunks()};
         auto chosen = plan.getSumsOf(static_cast<int64_t>(number));
         std::vector<::galvatron::Strategy> strategies = getStrategies(role);
@@ -488,10 +489,10 @@ class ScheduleTasksPass
   }
 
   /// Marks the layers whose parameters may be gathered ahead.
-  void gatherAhead(RoleOp role) {
+  void gatherAhead(RoleOp role, const SymbolTable &functions) {
     auto gathers = [&](FlatSymbolRefAttr symbol) {
-      auto func = symbol ? getOperation().lookupSymbol<FuncOp>(symbol.getAttr())
-                         : FuncOp();
+      auto func =
+          symbol ? functions.lookup<FuncOp>(symbol.getAttr()) : FuncOp();
       return func && func.getGatheredBytes().value_or(0) > 0;
     };
     for (const RoleChunk &chunk : getChunks(role))
