@@ -167,6 +167,9 @@ LogicalResult AxisVerifier::visit(Operation *op) {
     return visitConversion(slice, State::replicated(),
                            rowsOf(slice.getOutput().getType()), -1);
   if (auto exchange = dyn_cast<AllToAllOp>(op)) {
+    if (int64_t(exchange.getDim()) >= exchange.getPartType().getRank())
+      return error(op) << "exchanges dimension " << exchange.getDim()
+                       << ", which its value does not have";
     const State rows = rowsOf(exchange.getBlockType()),
                 part = State::split(int64_t(exchange.getDim()));
     return exchange.isToRows() ? visitConversion(exchange, part, rows, -1)
