@@ -7,6 +7,7 @@
 
 #include "profile.h"
 #include "core/executor.h"
+#include "core/program_text.h"
 #include "grt/kernels.h"
 
 #include <algorithm>

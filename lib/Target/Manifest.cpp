@@ -25,7 +25,7 @@ class ManifestFacts {
 public:
   ManifestFacts(ModuleOp module,
                 const mlir::galvatron::ManifestOptions &options)
-      : module(module), symbols(module), options(options) {}
+      : module(module), symbolTable(module), options(options) {}
 
   LogicalResult collect() {
     plan = mlir::galvatron::getPlan(module);
@@ -68,7 +68,7 @@ public:
 
 protected:
   ModuleOp module;
-  SymbolTable symbols;
+  SymbolTable symbolTable;
   const mlir::galvatron::ManifestOptions &options;
   mlir::galvatron::PlanAttr plan;
   mlir::galvatron::TrainingAttr training;
@@ -582,7 +582,7 @@ private:
     int64_t most = 0;
     for (FlatSymbolRefAttr symbol : symbols)
       if (symbol)
-        most = std::max(most, symbols.lookup<FuncOp>(symbol.getAttr())
+        most = std::max(most, symbolTable.lookup<FuncOp>(symbol.getAttr())
                                   .getTransientBytes()
                                   .value_or(0));
     return most;
