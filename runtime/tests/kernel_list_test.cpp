@@ -59,9 +59,14 @@ TEST(KernelList, IntegersHaveTheOrderOfTheAbi) {
             "rows width localRows sharded acc padding tokenRows balanced");
   EXPECT_EQ(integersOf(GRT_KERNEL_BIASED_ATTENTION),
             "samples Tq Tk heads kvHeads headDim qStride kStride vStride "
-            "causal opIndex window biasHeads hasMask hasStarts");
-  EXPECT_EQ(integersOf(GRT_KERNEL_SHAPED_ATTENTION) + " length balanced",
-            integersOf(GRT_KERNEL_ATTENTION));
+            "causal opIndex window biasHeads hasMask hasStarts headsOfBlocks");
+  EXPECT_EQ(integersOf(GRT_KERNEL_SHAPED_ATTENTION),
+            "samples Tq Tk heads kvHeads headDim qStride kStride vStride "
+            "causal opIndex window hasMask hasStarts headsOfBlocks");
+  EXPECT_EQ(integersOf(GRT_KERNEL_ATTENTION),
+            "samples Tq Tk heads kvHeads headDim qStride kStride vStride "
+            "causal opIndex window hasMask hasStarts length balanced "
+            "headsOfBlocks");
   EXPECT_EQ(integersOf(GRT_KERNEL_OPTIMIZER),
             "optimizer shardElements segments");
   EXPECT_EQ(integersOf(GRT_KERNEL_ZERO), "");

@@ -208,15 +208,18 @@ TEST(ManifestKeys, MessagesSayWhatIsExpected) {
 
 /// While a chunk's states are away from home they are apart.
 TEST(ManifestKeys, ResidentsThatMeetAreRefused) {
-  const std::string file = TestProgram(ModelPlan()).file();
+  gvx::Tables tables = TestProgram(ModelPlan()).tables();
   Json away = Json::parse(atHome(2).dump());
   Json &layers = away["roles"][0]["layers"];
   for (Json &layer : layers) {
     layer["resident-parameter"] = layer["parameter"];
     layer["resident-gradient"] = layer["gradient"];
   }
+  tables.manifest = away.dump();
+  ASSERT_TRUE(gvx::lowerTasks(tables));
+  const std::string file = tables.file();
   std::shared_ptr<const Program> program;
-  EXPECT_EQ(loadRefusal(withManifest(file, away.dump()), program), "");
+  EXPECT_EQ(loadRefusal(file, program), "");
   layers[1]["resident-gradient"] = layers[0]["resident-gradient"];
   const std::string found =
       loadRefusal(withManifest(file, away.dump()), program);

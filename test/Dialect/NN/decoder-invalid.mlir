@@ -274,7 +274,7 @@ func.func @grouped_attention_grad_that_drops_all(%q: tensor<?x8x6x4xf32>, %k: te
 
 // grouped_attention_grad, constraint 6
 func.func @grouped_attention_grad_in_no_window(%q: tensor<?x8x6x4xf32>, %k: tensor<?x8x2x4xf32>, %o: tensor<?x8x24xf32>, %l: tensor<?x6x8xf32>, %d: tensor<?x8x24xf32>) {
-  // expected-error@below {{expected 'window' to be 0 or positive, got -3}}
+  // expected-error@below {{expected 'window' to be 0 or positive, found -3}}
   %dq, %dk, %dv = nn.grouped_attention_grad %q, %k, %k, %o, %l, %d {scale = 1.0 : f64, window = -3 : i64} : (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x24xf32>, tensor<?x6x8xf32>, tensor<?x8x24xf32>) -> (tensor<?x8x6x4xf32>, tensor<?x8x2x4xf32>, tensor<?x8x2x4xf32>)
   return
 }
@@ -364,7 +364,7 @@ func.func @clip_of_another_type(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, 
 
 // clip, constraint 2
 func.func @no_limit(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
-  // expected-error @below {{expected 'limit' to be positive, got 0.000000e+00}}
+  // expected-error @below {{expected 'limit' to be positive, found 0.000000e+00}}
   %y = nn.clip %x {limit = 0.0 : f64} : (tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   return
 }
@@ -382,7 +382,7 @@ func.func @clip_grad_of_another_type(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf
 
 // clip_grad, constraint 2
 func.func @no_limit_grad(%x: tensor<?x8x16xf32>, %d: tensor<?x8x15xf32>, %v: tensor<15xf32>, %s: tensor<?x8x2xf32>, %w: tensor<?x8x2xf64>) {
-  // expected-error @below {{expected 'limit' to be positive, got -1.000000e+00}}
+  // expected-error @below {{expected 'limit' to be positive, found -1.000000e+00}}
   %y = nn.clip_grad %x, %x {limit = -1.0 : f64} : (tensor<?x8x16xf32>, tensor<?x8x16xf32>) -> tensor<?x8x16xf32>
   return
 }
@@ -472,7 +472,7 @@ func.func @standardize_grad_of_other_numbers(%x: tensor<?x8x16xf32>, %d: tensor<
 
 // mean, constraint 1
 func.func @mean_beside_nothing(%x: tensor<?x1x16xf32>) {
-  // expected-error @below {{expected at least two positions, got 1}}
+  // expected-error @below {{expected at least two positions, found 1}}
   %y = nn.mean %x {beside_first} : (tensor<?x1x16xf32>) -> tensor<?x32xf32>
   return
 }
