@@ -21,43 +21,43 @@
 
 using namespace galvatron;
 
+/// Reads the sizes, which have the same defaults in all versions.
+static DecoderConfig readSizes(ConfigReader &reader) {
+  return readDecoder(reader, {.vocabSize = 50304,
+                              .width = 4096,
+                              .inner = 11008,
+                              .layers = 32,
+                              .heads = 32,
+                              .positions = 2048,
+                              .padding = 1});
+}
+
+/// Reads the activation and the biases of products.
+static void readBiases(ConfigReader &reader, DecoderConfig &config) {
+  readActivation(reader, "silu", {"silu", "swish"});
+  config.projectionBias = config.outputBias =
+      reader.booleanOr("attention_bias", false);
+  expectNoChoice(reader, "mlp_bias", false);
+  haveBiases(reader, config);
+}
+
 static DecoderConfig readOlmoParts(ConfigReader &reader) {
-  DecoderConfig config = readDecoder(reader, {.vocabSize = 50304,
-                                              .width = 4096,
-                                              .inner = 11008,
-                                              .layers = 32,
-                                              .heads = 32,
-                                              .positions = 2048,
-                                              .padding = 1});
+  DecoderConfig config = readSizes(reader);
   config.names.attentionNorm = "post_attention_layernorm";
   config.names.innerNorm = "post_feedforward_layernorm";
   config.place = DecoderConfig::NormPlace::Behind;
   config.queryNorm = DecoderConfig::QueryNorm::Whole;
   config.normEps = reader.positiveNumberOr("rms_norm_eps", 1e-5);
-  readActivation(reader, "silu", {"silu", "swish"});
-  config.projectionBias = config.outputBias =
-      reader.booleanOr("attention_bias", false);
-  expectNoChoice(reader, "mlp_bias", false);
-  haveBiases(reader, config);
+  readBiases(reader, config);
   return config;
 }
 
 std::unique_ptr<FamilyModel> galvatron::readOlmo(ConfigReader &reader) {
   reader.expectArchitecture({"OlmoForCausalLM", "OlmoModel"});
-  DecoderConfig config = readDecoder(reader, {.vocabSize = 50304,
-                                              .width = 4096,
-                                              .inner = 11008,
-                                              .layers = 32,
-                                              .heads = 32,
-                                              .positions = 2048,
-                                              .padding = 1});
+  DecoderConfig config = readSizes(reader);
   config.norm = DecoderConfig::Norm::Plain;
   config.normEps = 1e-5; // the library has no field for it
-  readActivation(reader, "silu", {"silu", "swish"});
-  config.projectionBias = config.outputBias =
-      reader.booleanOr("attention_bias", false);
-  expectNoChoice(reader, "mlp_bias", false);
-  haveBiases(reader, config);
+  readBiases(reader, config);
   config.clip = reader.positiveNumberOrNull("clip_qkv").value_or(0);
   expectNoWindows(reader, config);
   config.rotary = readRotary(reader, config.headSize, config.positions,

@@ -14,6 +14,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/sums_proof.h"
+#include "base/error.h"
 #include "core/commands.h"
 #include "core/program_text.h"
 #include "grt/rank_groups.h"
@@ -35,7 +36,7 @@ using gvx::When;
 class SumsProof {
 public:
   SumsProof(const Manifest &manifest, const ProgramFile &program, size_t number)
-      : manifest(manifest), program(program), role(manifest.roles[number]),
+      : program(program), role(manifest.roles[number]),
         rows(program.ofRole(number)), schedule(program.schedules()[number]) {}
 
   std::string run() {
@@ -190,7 +191,6 @@ private:
     return known->second;
   }
 
-  const Manifest &manifest;
   const ProgramFile &program;
   const Role &role;
   const ProgramFile::RoleCommands &rows;
