@@ -33,7 +33,8 @@ static DecoderConfig readSizes(ConfigReader &reader) {
 }
 
 /// Reads the activation and the biases of products.
-static void readBiases(ConfigReader &reader, DecoderConfig &config) {
+static void readActivationAndBiases(ConfigReader &reader,
+                                    DecoderConfig &config) {
   readActivation(reader, "silu", {"silu", "swish"});
   config.projectionBias = config.outputBias =
       reader.booleanOr("attention_bias", false);
@@ -48,7 +49,7 @@ static DecoderConfig readOlmoParts(ConfigReader &reader) {
   config.place = DecoderConfig::NormPlace::Behind;
   config.queryNorm = DecoderConfig::QueryNorm::Whole;
   config.normEps = reader.positiveNumberOr("rms_norm_eps", 1e-5);
-  readBiases(reader, config);
+  readActivationAndBiases(reader, config);
   return config;
 }
 
@@ -57,7 +58,7 @@ std::unique_ptr<FamilyModel> galvatron::readOlmo(ConfigReader &reader) {
   DecoderConfig config = readSizes(reader);
   config.norm = DecoderConfig::Norm::Plain;
   config.normEps = 1e-5; // the library has no field for it
-  readBiases(reader, config);
+  readActivationAndBiases(reader, config);
   config.clip = reader.positiveNumberOrNull("clip_qkv").value_or(0);
   expectNoWindows(reader, config);
   config.rotary = readRotary(reader, config.headSize, config.positions,
