@@ -60,7 +60,8 @@ private:
   void readDinoParts(ConfigReader &reader);
   void addInner(BodyParameters &list) const;
   Value inner(ModelBuilder &b, Value x, ParameterCursor &p) const;
-  /// What a half adds, multiplied by its layer scale or dropped in part.
+  /// The sum that a half adds, multiplied by its layer scale or dropped in
+  /// part.
   Value branch(ModelBuilder &b, Value x, int64_t opIndex,
                ParameterCursor &p) const {
     return isDino() ? b.columnScale(x, p.next())

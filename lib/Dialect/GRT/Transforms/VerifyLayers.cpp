@@ -448,7 +448,7 @@ private:
   llvm::DenseMap<StringAttr, ExchangeOp> exchanges;
   SmallVector<mlir::galvatron::DataAttr> modelData;
   SmallVector<PlacedChunk> chunks;
-  /// What has been asked of data: attributes of layers, and whether they are of
+  /// The data attributes of layers that were checked, and whether they are of
   /// packs that run forward only.
   static constexpr size_t kAsked = 7;
   std::set<std::pair<std::array<const void *, kAsked>, bool>> seenData;

@@ -207,7 +207,7 @@ NumberedValues mlir::galvatron::numberValues(func::FuncOp function) {
     }
     if (op.getNumResults() == 0 || !written.empty())
       effects.push_back(made.get());
-    // What reads the memory behind it reads something else.
+    // Reads of the memory behind this operation read something else.
     for (Value memory : written)
       numbers[memory] = ValueNumber("written")
                             .add(made.get())

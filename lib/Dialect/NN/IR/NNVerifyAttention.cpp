@@ -72,8 +72,8 @@ template <typename OpTy> LogicalResult verifyDocuments(OpTy op) {
   return success();
 }
 
-/// What `grouped_attention` and its gradient share; the numbers are those of
-/// both.
+/// Checks what `grouped_attention` and its gradient share; the numbers are
+/// those of both.
 template <typename OpTy> LogicalResult verifyGroupedAttention(OpTy op) {
   SmallVector<int64_t> q = wholeShapeOf(op.getQ());
   ArrayRef<int64_t> k = shapeOf(op.getK());
@@ -145,7 +145,8 @@ template <typename OpTy> LogicalResult verifyShape(OpTy op) {
   return success();
 }
 
-/// What `relative_bias` and its gradient share; the numbers are those of both.
+/// Checks what `relative_bias` and its gradient share; the numbers are those of
+/// both.
 template <typename OpTy>
 LogicalResult verifyRelativeBias(OpTy op, StringRef tableName, Value table,
                                  StringRef biasName, Value bias) {
@@ -172,8 +173,8 @@ LogicalResult verifyRelativeBias(OpTy op, StringRef tableName, Value table,
   return success();
 }
 
-/// What `window_attention` and its gradient share; the numbers are those of
-/// both.
+/// Checks what `window_attention` and its gradient share; the numbers are those
+/// of both.
 template <typename OpTy> LogicalResult verifyWindowAttention(OpTy op) {
   Type type = op.getQ().getType();
   if (failed(expectRank(op, "q", op.getQ(), 5)) ||
