@@ -117,7 +117,7 @@ pipelineContention(const Cluster &cluster,
       int64_t cores = cluster.nodeGroups()[cluster.nodeGroupOf(device)].cores;
       if (cores == 0)
         continue;
-      // How many more of the node's devices work from a slot on.
+      // The number of the node's devices that begin to work in a slot.
       std::map<int64_t, int64_t> change;
       for (size_t other = 0; other < stages.size(); ++other)
         for (int64_t neighbour : stages[other])
@@ -277,7 +277,7 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
       seconds(Group::Parameters, Collective::AllGather, {Time::Forward});
   parts.scatter = seconds(Group::Parameters, Collective::ReduceScatter,
                           {Time::Backward, Time::Weight});
-  // Of ranks that shard parameters a step's sums and gathers are those of
+  // Sums and gathers of a step, of ranks that shard parameters, are those of
   // states that are sharded alone, in groups.
   double gathered = 0;
   for (Group among : {Group::Parameters, Group::Gradients}) {

@@ -538,7 +538,7 @@ Expected<LayerFootprint> ProfileLayerModel::footprint(size_t kind,
 
   double share = 1.0 / static_cast<double>(tp);
   double count = static_cast<double>(samples);
-  // Whether times were measured with the communication of this degree.
+  // True if times were measured with the communication of this degree.
   bool communicates = false;
   if (!layer.times.empty()) {
     communicates =

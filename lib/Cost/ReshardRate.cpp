@@ -31,7 +31,7 @@ using namespace llvm;
 namespace galvatron {
 namespace {
 
-/// Whether devices follow one another and fill nodes from the first on.
+/// Returns true if devices follow one another and fill nodes from the first on.
 bool fillsNodes(ArrayRef<int64_t> devices, int64_t perNode) {
   if (devices.front() % perNode != 0)
     return false;

@@ -566,7 +566,7 @@ static std::vector<Residence> residences(ArrayRef<StageLayer> layers,
   return places;
 }
 
-/// By layer, whether it is updated on the device.
+/// True, by layer, if it is updated on the device.
 static std::vector<bool> updatedOnDevice(ArrayRef<StageLayer> layers,
                                          const StageShape &shape) {
   std::vector<bool> updated;
@@ -733,7 +733,7 @@ StageLayout stageLayout(ArrayRef<StageLayer> layers, const StageShape &shape) {
   layout.slotBytes = slotBytes(layers, shape);
   layout.slotStride = layout.slotBytes;
   if (shape.hasPacks) {
-    // Whatever is not in the slot may go on to where messages wait.
+    // Data outside the slot may go on to where messages wait.
     place(layout.packs, largestFrame(frames).total());
     layout.slots = {layout.packs.offset, layout.slotBytes};
     layout.transient = {layout.slotBytes,

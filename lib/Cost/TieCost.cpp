@@ -50,12 +50,12 @@ struct TiePlace {
   std::vector<int64_t> sites, sorts;
 };
 
-/// Which shard of the tensor every rank of a place holds under a strategy; of
-/// an owner the shard that it updates.
+/// The shard of the tensor that every rank of a place holds under a strategy;
+/// of an owner the shard that it updates.
 struct TieShards {
   TieShards(const TiePlace &place, const Strategy &strategy, bool owns)
       : ofRank(place.devices.size()), bySite(place.devices.size()) {
-    // Whoever holds a part updates it, so of an owner the states say.
+    // The holder of a part updates it, so the states decide for an owner.
     ParadigmSet sharded =
         owns ? strategy.optimizerSharding() : strategy.parameterSharding();
     Paradigm factor = strategy.on(LayerAxis::Tensor);
@@ -154,7 +154,7 @@ private:
       for (end = std::max(begin, end);
            end < partners.size() && siteOf(end) == site;)
         ++end;
-      // In its own node, one by one.
+      // Ranks of its own node follow one by one.
       int64_t near = 0, neighbour = -1;
       for (auto it = std::partition_point(
                partners.begin() + begin, partners.begin() + end,
@@ -217,7 +217,7 @@ private:
   double latency = 0;
 };
 
-/// By rank of `to`: the rank of `from` that is the same device, or -1.
+/// The rank, by rank of `to`, of `from` that is the same device, or -1.
 std::vector<int64_t> sameDevice(ArrayRef<int64_t> from, ArrayRef<int64_t> to) {
   DenseMap<int64_t, int64_t> rankOf;
   for (auto [rank, device] : enumerate(from))

@@ -152,7 +152,7 @@ std::pair<double, double> BusyBound::leastMessages(const Plan &plan,
     return {0, 0};
   CostTables::LeastMove least = tables.leastMove(
       set, set, placeOf(plan, from, to), bytes, plan.microBatchSamples());
-  // Without what whole picoseconds round up.
+  // The time leaves out what whole picoseconds round up.
   auto seconds = [](Picoseconds time) {
     return static_cast<double>(std::max<Picoseconds>(time - 1, 0)) / 1e12;
   };
@@ -252,7 +252,7 @@ double BusyBound::leastSeconds(const Plan &plan) {
         role.sums.passesInFront = std::numeric_limits<double>::infinity();
     }
     if (hasEnds) {
-      // Where backward passes are whole, a role's last one is of its first
+      // A role's last backward pass, where these are whole, is of its first
       // chunk.
       bool endsRole =
           isFirst && drains && (isWhole || chunks->size() == roles.size());

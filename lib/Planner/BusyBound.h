@@ -153,8 +153,8 @@ private:
   /// Places of pairs of stages, by degree and both; and moves there.
   std::map<std::tuple<int64_t, int64_t, int64_t>, size_t> cutPlaces;
   std::map<size_t, std::vector<Moves>> moves;
-  /// By place, kind and samples, and by micro-batches and stage where these
-  /// share cores.
+  /// The key is place, kind and samples, and micro-batches and stage where
+  /// these share cores.
   std::map<std::tuple<size_t, size_t, int64_t, int64_t, size_t>,
            std::vector<std::unique_ptr<Times>>>
       known;

@@ -474,7 +474,7 @@ void Candidate::addBoundaries(LayerModel &model) {
       continue;
     PipelineBoundary &boundary = theProblem.boundaries.emplace_back();
     for (size_t strategy : set.classes) {
-      // If samples do not divide, no layer has the class.
+      // No layer has the class if its degree does not divide the samples.
       const Strategy &member = set.strategies[strategy];
       int64_t local = member.divides(theShape.samples())
                           ? cantFail(member.localSamples(theShape.samples()))
@@ -485,7 +485,7 @@ void Candidate::addBoundaries(LayerModel &model) {
   }
 }
 
-/// Then nothing tells classes apart.
+/// All classes are alike then.
 void Candidate::makeTransfersFree(size_t layers) {
   theProblem.classes = theProblem.tieKeys = 1;
   for (std::vector<PipelineOption> &set : theProblem.optionSets)
@@ -736,7 +736,7 @@ static Picoseconds slowestStage(LayerModel &model, CostTables &tables,
       std::min(bound * rounding, static_cast<double>(kMostTime)));
 }
 
-/// Without what is in `moves` of cuts none costs anything.
+/// A cut costs nothing if it is not in `moves`.
 static FreeBound freeBoundWith(LayerModel &model, CostTables &tables,
                                const Shape &shape,
                                ArrayRef<CostTables::LeastMove> moves) {
@@ -766,7 +766,7 @@ static FreeBound freeBoundWith(LayerModel &model, CostTables &tables,
         least.forwardSum = std::min(least.forwardSum, kind.leastForward);
       }
     }
-    // As much as can be summed is enough for a bound.
+    // A bound needs no more than what can be summed.
     time = std::min(time + std::min(least.time, kMostTime), kNoBound - 1);
     nosync = std::min(nosync + std::min(least.nosync, kMostTime), kNoBound - 1);
     largest = std::max(largest, least.nosync);

@@ -63,29 +63,29 @@ struct MemoryNeed {
 
 /// One of the lower bounds of an executed step that are sums over layers.
 struct LeastForm {
-  /// How much the end of each stage counts; their sum is 1. A mean of times is
-  /// no more than the longest.
+  /// Weights of the stages' ends; their sum is 1. A mean of times is no more
+  /// than the longest.
   std::vector<double> weights;
-  /// How much the update of each stage counts; all stages begin updates at the
-  /// same time, once all norms have met.
+  /// Weights of the stages' updates; all stages begin updates at the same time,
+  /// once all norms have met.
   std::vector<double> updates;
   /// The part of X in the mean of (2 - s) X and (2 - s) S that is a bound of
   /// what sums of gradients S save beside a backward pass X, which is at most
   /// (2 - s) min(X, S).
   double behindBackward = 0;
-  /// How much of the slowest stage's micro-batches is given for what every
-  /// stage waits for those behind it, 0 to 1 (LeastProblem.cpp).
+  /// The share of the slowest stage's micro-batches that is given for what
+  /// every stage waits for those behind it, 0 to 1 (LeastProblem.cpp).
   double waits = 0;
 
-  /// Whether the bounds are proven of a schedule of whole stages: of 1F1B and
+  /// True if the bounds are proven for a schedule of whole stages: 1F1B and
   /// GPipe, and of those of which countsBusy() is true.
   static bool knows(const Schedule &schedule);
-  /// Whether the bound is what the busiest stage does in a step: of schedules
+  /// True if the bound is what the busiest stage does in a step: for schedules
   /// that leave little waiting besides.
   static bool countsBusy(const Schedule &schedule);
-  /// Whether ends of other stages than the first one may count.
+  /// True if ends of other stages than the first one may count.
   static bool hasWeights(const Shape &shape);
-  /// Whether `waits` may be more than 0.
+  /// True if `waits` may be more than 0.
   static bool hasWaits(const Shape &shape);
   /// The one to begin with: the first stage ends last.
   static LeastForm first(LayerModel &model, CostTables &tables,
@@ -98,7 +98,7 @@ struct LeastForm {
   /// stages have alike.
   double updatesAtEnds = 1;
 
-  /// Whether sums of gradients may run beside backward passes.
+  /// True if sums of gradients may run beside backward passes.
   bool hidesSums = false;
 
   /// Ways from one form to another.
@@ -112,7 +112,7 @@ struct LeastForm {
     MoreWaiting,
     Last = MoreWaiting
   };
-  /// Whether the next change is the opposite one.
+  /// True if the next change is the opposite one.
   static bool isOpposed(Change change) {
     return change == MoreEnds || change == MoreBehind || change == LessWaiting;
   }
@@ -124,7 +124,7 @@ private:
   void setWeights(const Shape &shape);
 };
 
-/// Which moves between layers a problem has.
+/// The moves between layers that a problem has.
 enum class Moves : uint8_t {
   None,      ///< all are free
   LeastCuts, ///< each cut takes what it does at least whatever the classes
@@ -136,8 +136,8 @@ enum class Moves : uint8_t {
 /// another one costs more.
 struct Points {
   Picoseconds within = kNoBound;
-  /// With the least bytes no pipeline that fits is left out, and some may be
-  /// left in: Candidate::priceBytes().
+  /// The least bytes leave no pipeline out that fits, and may leave in some
+  /// that do not: Candidate::priceBytes().
   PointBytes bytes = PointBytes::Exact;
 
   static Points leastWithin(Picoseconds cost) {
@@ -159,12 +159,13 @@ public:
   make(LayerModel &model, CostTables &tables, const Shape &shape,
        std::string &refusal, int64_t fewest = 0, bool transfers = true,
        Points points = {});
-  /// Without transfers, but with what each cut takes at least whatever the
-  /// classes: of bounds of this none is above that of make(). Null as above.
+  /// The problem without transfers, but with what each cut takes at least
+  /// whatever the classes: none of its bounds is above that of make(). Null as
+  /// above.
   static std::unique_ptr<Candidate>
   makeLight(LayerModel &model, CostTables &tables, const Shape &shape,
             std::string &refusal, int64_t fewest, Points points);
-  /// Whether a point is no faster than what keeps all values under the formula
+  /// True if a point is no faster than what keeps all values under the formula
   /// that is searched, so that without memory no pipeline with points is the
   /// fastest. Where stages count forward passes and ends alone it is not: more
   /// of a sum of gradients may hide behind a longer backward pass.
@@ -215,7 +216,7 @@ public:
   Solved toSolved(const PipelineSolution &solution) const;
   /// The solution with these strategies. Nothing if a layer has no such option.
   std::optional<PipelineSolution> toSolution(const Solved &solved) const;
-  /// Whether points of a solution had the least bytes; they are exact in what
+  /// True if points of a solution had the least bytes; they are exact in what
   /// is made from now on.
   bool priceBytes(LayerModel &model, CostTables &tables,
                   const PipelineSolution &solution) const;
@@ -225,7 +226,7 @@ public:
 private:
   Candidate(const Shape &shape, int64_t fewest)
       : theShape(shape), memoryMicroBatches(fewest) {}
-  /// make() with the costs of a given formula.
+  /// Returns make() with the costs of a given formula.
   static std::unique_ptr<Candidate>
   makeIn(StepForm form, LayerModel &model, CostTables &tables,
          const Shape &shape, std::string &refusal, int64_t fewest,
@@ -280,15 +281,15 @@ struct FreeBound {
   Picoseconds cuts = 0; ///< what time has of cuts
 };
 FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape);
-/// time + (m - 1) * nosync; what is longer than any pipeline is just below
-/// kNoBound, which stands for "nothing fits".
+/// Returns time + (m - 1) * nosync; what is longer than any pipeline is just
+/// below kNoBound, which stands for "nothing fits".
 Picoseconds pipelineBound(int64_t microBatches, Picoseconds time,
                           Picoseconds nosync);
 /// The least cost of every pipeline of the shape under a formula, given that.
 Picoseconds stepBound(const Shape &shape, StepForm form, const FreeBound &least,
                       size_t layers);
-/// freeBound() with what every cut takes at least: prices the moves of cuts,
-/// which freeBound() does not.
+/// Returns freeBound() with what every cut takes at least: it prices the moves
+/// of cuts, which freeBound() does not.
 FreeBound freeBoundWithCuts(LayerModel &model, CostTables &tables,
                             const Shape &shape);
 

@@ -121,7 +121,7 @@ private:
       return !strategy.divides(samples);
     });
     size_t layers = model.layerCount();
-    // By place, kind and the strategy that a layer must have.
+    // The key is place, kind and the strategy that a layer must have.
     std::map<std::tuple<size_t, size_t, std::string>, size_t> known;
     std::vector<std::vector<const BusyBound::Times *>> parts;
     for (size_t place = 0; place < placeStages.size(); ++place) {
@@ -164,8 +164,8 @@ private:
     return true;
   }
 
-  /// Whether sums of gradients take longer than a backward pass where layers
-  /// have the options that are the fastest of a step.
+  /// Returns true if sums of gradients take longer than a backward pass where
+  /// layers have the options that are the fastest of a step.
   bool hasLongSums() const {
     double sums = 0, backward = 0;
     for (size_t set : made.homes.layers.front()) {

@@ -28,9 +28,9 @@ struct ChunkedProblem {
   HomesProblem homes;
   std::vector<std::vector<Strategy>> strategies; ///< by option set
 
-  /// Nothing if some layer can have no strategy, or a stage has no memory.
-  /// `shape` has the schedule, batch, micro-batches and the stages' devices;
-  /// its layers' strategies are not read.
+  /// Returns nothing if some layer can have no strategy, or a stage has no
+  /// memory. `shape` has the schedule, batch, micro-batches and the stages'
+  /// devices; its layers' strategies are not read.
   static std::optional<ChunkedProblem>
   make(LayerModel &model, const Cluster &cluster, const PlannerOptions &options,
        const Space &space, const Plan &shape, BusyBound &times);

@@ -53,7 +53,7 @@ constexpr double kCutoffSlack = 1.05;
 /// Steps of more operations are simulated coarsely first, a stage's pass over a
 /// micro-batch as one operation: a third of the work or less.
 constexpr size_t kFewOperations = 4000;
-/// How much less than the whole simulation a coarse one may say: 3% was seen.
+/// The most that a coarse simulation may be below the whole one: 3% was seen.
 constexpr double kCoarseness = 1.03;
 /// That factor for two plans that differ in one kind of layer or one cut, where
 /// both are simulated coarsely.
@@ -417,7 +417,8 @@ private:
     auto least = unevenness(sizes);
     for (bool better = true; better;) {
       better = false;
-      // From a chunk to any other, so that those between move on by a layer.
+      // A move goes from a chunk to any other, and chunks between move on by a
+      // layer.
       for (size_t from = 0; from < sizes.size(); ++from)
         for (size_t to = 0; to < sizes.size(); ++to) {
           if (from == to || sizes[from] == 1)
@@ -439,8 +440,8 @@ private:
   /// their values are recomputed, and once it fits as few of them as may be.
   /// Whether it is the best one now.
   bool offer(Plan plan) {
-    // By stage: what it takes beyond its budget, as far as it is known, and
-    // the layers that were the last to be recomputed.
+    // Every stage has what it takes beyond its budget, as far as it is known,
+    // and the layers that were the last to be recomputed.
     std::vector<std::optional<int64_t>> excess(plan.stages.size());
     std::vector<std::vector<size_t>> added(plan.stages.size());
     while (!stopped()) {
@@ -540,7 +541,7 @@ private:
 
   /// A plan that fits. Whether it is the best one now.
   bool price(Plan plan) {
-    // Where no layer's strategy has its home on the host, nothing has.
+    // Nothing is offloaded if no layer's strategy is.
     if (plan.offload.byLayer())
       plan.offload = plan.homesOfLayers();
     Pricing pricing;
@@ -574,9 +575,9 @@ private:
     return false;
   }
 
-  /// Whether a plan takes more than `worthMs` by its lower bound, or by a
-  /// coarse simulation, or one that was made from the best plan more than that.
-  /// Which plans are tried is a heuristic, so this may be one.
+  /// Returns true if a plan takes more than `worthMs` by its lower bound, or by
+  /// a coarse simulation, or one that was made from the best plan more than
+  /// that. Which plans are tried is a heuristic, so this may be one.
   bool isScreenedOut(const Plan &plan, double worthMs) {
     Expected<SimulationInput> input = simulationOutline(model, cluster, plan);
     if (!input) {
@@ -617,7 +618,7 @@ private:
     return *coarse > *coarseBestMs * kCoarsenessBeside;
   }
 
-  /// Nothing where the whole simulation takes no longer.
+  /// There is no coarse simulation if the whole one takes no longer.
   static std::optional<double> coarseMs(const SimulationInput &input) {
     if (stepOperations(input) <= kFewOperations)
       return std::nullopt;
@@ -630,7 +631,7 @@ private:
   }
 
   bool lists() const { return options.schedule->listsByTimes(); }
-  /// Has the passes of a plan listed for what they take.
+  /// Lists the passes of a plan by what they take.
   Error listByTimes(Plan &plan) {
     plan.passTimes.clear();
     Expected<SimulationInput> input = simulationOutline(model, cluster, plan);
@@ -661,12 +662,12 @@ private:
     return true;
   }
 
-  /// Whether a rate is too far below what another schedule has.
+  /// Returns true if a rate is too far below what another schedule has.
   bool isBelowCutoff(double samplesPerSecond) const {
     return options.samplesPerSecondKnown &&
            samplesPerSecond * kCutoffSlack < *options.samplesPerSecondKnown;
   }
-  /// Whether a plan that takes at least so long can be the best one.
+  /// Returns true if a plan that takes at least so long can be the best one.
   bool isWorthwhile(const Plan &plan, double leastSeconds) {
     auto batch = static_cast<double>(plan.batch);
     if (isBelowCutoff(batch / leastSeconds)) {

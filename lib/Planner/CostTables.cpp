@@ -313,8 +313,8 @@ const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
   return entry;
 }
 
-/// Whether no part of a point's time is less than that of keeping all values,
-/// so that every sum in which the point stands is no less.
+/// Returns true if no part of a point's time is less than that of keeping all
+/// values, so that every sum in which the point stands is no less.
 static bool takesNoLess(const KindOption &point, const KindOption &plain) {
   return point.nosync >= plain.nosync && point.time >= plain.time &&
          point.nosync + point.form.wholeEnd >=

@@ -53,14 +53,15 @@ struct StrategySet {
   std::vector<Strategy> strategies;
   std::vector<size_t> classOf; ///< by strategy; equal sample layouts
   std::vector<size_t> classes; ///< a strategy of each class
-  /// By strategy: what moves parameters alike, whether recomputed or not.
+  /// The class of each strategy: those of one class move parameters alike,
+  /// whether they recompute or not.
   std::vector<size_t> tieKeyOf;
   std::vector<size_t> tieKeys; ///< a strategy of each key
-  /// By strategy: those of the set that differ from it in keeping a part of a
-  /// layer's values alone (Strategy::point()).
+  /// The points of each strategy: strategies of the set that differ from it in
+  /// keeping a part of a layer's values alone (Strategy::point()).
   std::vector<std::vector<size_t>> pointsOf;
   std::vector<char> isPoint; ///< of another strategy of the set
-  /// By layer the one strategy that it must have, if any; empty: no layer must.
+  /// The one strategy that a layer must have, by layer; empty: no layer must.
   std::vector<std::optional<size_t>> pinned;
   /// Strategies from here on are those of pinned layers only.
   size_t free = 0;
@@ -76,9 +77,9 @@ struct StrategySet {
   std::optional<size_t> pinOf(size_t layer) const {
     return pinned.empty() ? std::nullopt : pinned[layer];
   }
-  /// Whether some strategy has something whose home is the host.
+  /// True if some strategy offloads something to the host.
   bool hasHomes() const;
-  /// Whether some strategy has points.
+  /// True if some strategy has points.
   bool hasPoints() const {
     return llvm::any_of(pointsOf, [](const std::vector<size_t> &points) {
       return !points.empty();
@@ -190,9 +191,9 @@ public:
   }
   bool incomplete() const { return isIncomplete; }
 
-  /// From now on places of any groups of devices are asked for, and not only
-  /// those of consecutive ones. Who sends a block to whom, and which table of a
-  /// collective fits, depends on how far apart ranks are.
+  /// Must be called before places of groups of devices that are not consecutive
+  /// are asked for. Who sends a block to whom, and which table of a collective
+  /// fits, depends on how far apart ranks are.
   void setAnyGroups() { anyGroups = true; }
 
   /// Numbers of device lists, and of pairs of them, that no cost can tell
@@ -205,8 +206,9 @@ public:
 
   /// The number of a list of contentions; 0 is the empty one.
   size_t contentionNumber(const CoreContention &contention);
-  /// By stage of a layout with so many micro-batches. All 0 on a cluster that
-  /// shares no cores: then costs do not depend on the micro-batches.
+  /// Returns the values by stage of a layout with so many micro-batches. All 0
+  /// on a cluster that shares no cores: then costs do not depend on the
+  /// micro-batches.
   const std::vector<size_t> &contentionsOf(const Layout &layout,
                                            int64_t microBatches);
   bool sharesCores() const { return contended; }
@@ -233,11 +235,11 @@ public:
   /// line, as at first, or that they are where the backend can gather them
   /// ahead, with the memory of two neighbours' at a time.
   void setGathersAhead(bool gathersAhead) { ahead = gathersAhead; }
-  /// Whether pointOptions() has any; at first it has. freeBound() and others
+  /// True if pointOptions() has any; at first it has. freeBound() and others
   /// that look at kindOptions() alone bound points, too.
   void setPoints(bool has) { hasPoints = has; }
   bool pricesPoints() const { return hasPoints; }
-  /// Whether some option that was priced can gather ahead.
+  /// True if some option that was priced can gather ahead.
   bool someGatherAhead() const { return canGatherAhead; }
 
   /// Rates of a boundary's move: forward (activation) and backward (gradient).
@@ -258,13 +260,13 @@ public:
   LeastMove leastMove(const StrategySet &former, const StrategySet &latter,
                       size_t pairPlace, int64_t bytes, int64_t samples);
 
-  /// tieSeconds for every (owner's tie key, borrower's tie key).
+  /// The tieSeconds of every (owner's tie key, borrower's tie key).
   const std::vector<Picoseconds> &tieTimes(const StrategySet &owner,
                                            const StrategySet &borrower,
                                            size_t pairPlace, int64_t bytes);
 
 private:
-  /// Whether pricing is to end; what is being made is then incomplete.
+  /// True if pricing is to end; what is being made is then incomplete.
   bool cancelled() {
     isIncomplete |= cancellation && cancellation->requested();
     return isIncomplete;
@@ -302,16 +304,16 @@ private:
   bool contended;
   std::set<size_t> tiedKinds; ///< with a parameter that two layers have
   std::vector<CoreContention> contentions; ///< by number
-  /// By layout and micro-batches.
+  /// The keys are layout and micro-batches.
   std::map<std::pair<size_t, int64_t>, std::vector<size_t>> contentionNumbers;
   std::map<std::string, size_t> placeNumbers;
   std::vector<Place> places;
   std::map<KindKey, KindOptions> kinds;
-  /// By the strategy that they are points of, too.
+  /// The key has the strategy that they are points of, too.
   std::map<std::pair<KindKey, size_t>, std::vector<KindOption>> points,
       leastPoints;
   std::map<size_t, BoundaryRates> rates;
-  /// By pair of places, bytes and samples.
+  /// The key is a pair of places, bytes and samples.
   std::map<std::tuple<size_t, int64_t, int64_t>, LeastMove> leastMoves;
   std::map<std::pair<size_t, int64_t>, std::vector<Picoseconds>> ties;
 };

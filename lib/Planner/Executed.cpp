@@ -43,7 +43,7 @@ public:
     byRule = ways();
   }
 
-  /// By the lower bound nothing takes less than sums beside backward passes.
+  /// Sums beside backward passes take the least by the lower bound.
   double leastSeconds() {
     set(Ways(open.size(), true));
     double seconds = leastStepSeconds(input);
@@ -110,7 +110,7 @@ public:
   }
 
 private:
-  /// By open stage, whether its sums run beside backward passes.
+  /// True, by open stage, if its sums run beside backward passes.
   using Ways = std::vector<bool>;
 
   Ways ways() const {
@@ -160,8 +160,8 @@ void setSeconds(Plan &plan, double seconds) {
 /// listed: nearly all gain less.
 constexpr double kListingReach = 1.1;
 
-/// Whether a step takes longer in the order that is listed where it follows
-/// another one at once.
+/// Returns true if a step takes longer in the order that is listed where it
+/// follows another one at once.
 Expected<bool> isSlowerOnAndOn(SimulationInput &input) {
   Expected<double> listed = secondsWithoutNorm(input);
   if (!listed)

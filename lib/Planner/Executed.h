@@ -19,7 +19,7 @@
 
 namespace galvatron::planner {
 
-/// How a plan that is one of many is priced.
+/// The way in which a plan that is one of many is priced.
 struct Pricing {
   /// Milliseconds above which a plan is of no interest: of one that takes
   /// longer for sure only a lower bound is worked out, and of one that does, no
@@ -28,7 +28,7 @@ struct Pricing {
   /// Passes are listed for what they take; of whole stages that order is taken
   /// only where a step is shorter than in the one for equal times.
   bool lists = false;
-  /// Whether a plan is priced by the formula alone: nothing is simulated.
+  /// True if a plan is priced by the formula alone: nothing is simulated.
   bool formulaOnly = false;
 };
 
@@ -38,7 +38,7 @@ inline double worthMs(int64_t batch, double samplesPerSecond) {
   return 1e3 * static_cast<double>(batch) / samplesPerSecond * (1 + 1e-9);
 }
 
-/// Whether each plan of a search has its passes listed for what they take: its
+/// True if each plan of a search has its passes listed by what they take: its
 /// schedule does that, and it takes a millisecond or two. Others have them
 /// listed where the search ends.
 inline bool listsEach(const Plan &plan) {
@@ -66,7 +66,7 @@ llvm::Error listAtEnd(LayerModel &model, const Cluster &cluster,
                       std::optional<double> samplesPerSecond,
                       PlannerResult &found);
 
-/// evaluate() of a plan that is one of many.
+/// Returns evaluate() of a plan that is one of many.
 llvm::Expected<PlannerResult>
 evaluateAmong(LayerModel &model, const Cluster &cluster, const Plan &given,
               std::optional<int64_t> memory, const Pricing &pricing);

@@ -39,7 +39,7 @@ std::string groupRuleText(GroupRule rule) {
   return "";
 }
 
-/// Whether nothing tells the nodes of two groups apart.
+/// Returns true if the nodes of two groups are alike.
 static bool areAlike(NodeGroup a, const NodeGroup &b) {
   a.count = b.count;
   return a == b;
@@ -138,8 +138,8 @@ private:
   /// Nodes that are alike are met in every order first.
   double mostNodesApart() const { return 4 * static_cast<double>(most); }
 
-  /// How many sequences use up what is left; nodes told apart. What was counted
-  /// is kept by what is left, as digits of a number, and by the stages.
+  /// The number of sequences that use up what is left, with nodes told apart.
+  /// It is kept by what is left, as digits of a number, and by the stages.
   double countAny(const Counts &left, int64_t stages) {
     if (all_of(left, [](int64_t count) { return count == 0; }))
       return 1;

@@ -25,7 +25,7 @@ namespace galvatron::planner {
 /// The devices of each stage, in order.
 using DeviceGroups = std::vector<std::vector<int64_t>>;
 
-/// Which sequences of groups are looked at; from one to the next there are
+/// The sequences of groups that are looked at; from one to the next there are
 /// fewer of them.
 enum class GroupRule : uint8_t {
   Any,    ///< any numbers of devices of any nodes
@@ -42,7 +42,7 @@ struct GroupSequences {
   std::vector<DeviceGroups> sequences;
 };
 
-/// Whether nodes differ in devices or links.
+/// True if nodes differ in devices or links.
 bool isMixed(const Cluster &cluster);
 
 /// All sequences of at most `mostStages` groups that use every device, under

@@ -18,7 +18,7 @@ namespace galvatron::planner {
 /// Lets a model choose the points of its layers by the times of a cluster.
 void setPointTimes(LayerModel &model, const Cluster &cluster);
 
-/// Whether some layer has a body, whose values may be kept or not.
+/// Returns true if some layer has a body, whose values may be kept or not.
 bool hasValues(LayerModel &model);
 
 /// Error: two layers that are alike have one strategy and keep different

@@ -64,8 +64,8 @@ std::optional<Knee> findKnee(LayerModel &model, const Cluster &cluster,
     knee = {batch, rate, std::min(percent, 100.0)};
     return true;
   };
-  // In steps of the sweep: halves of the batch, and powers of two, which have
-  // many divisors; others say more of that than of their size.
+  // A batch grows in steps of the sweep: halves of the batch, and powers of
+  // two, which have many divisors; others say more of that than of their size.
   std::vector<int64_t> tried;
   for (int64_t half = chosen.batch / options.batchStep / 2; half; half /= 2)
     tried.push_back(half);

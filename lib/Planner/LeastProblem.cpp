@@ -73,8 +73,8 @@ static double partOfMoves(const Shape &shape, size_t stage, double once,
   return std::max(0.0, std::min(once, (periods + once) / count));
 }
 
-/// How often a message counts: `each` in the times of a micro-batch, and
-/// `once`, of what it takes at least, for every pipeline.
+/// The weights of a message: `each` in the times of a micro-batch, and `once`,
+/// of what it takes at least, for every pipeline.
 struct MessageParts {
   double each = 0, once = 0;
 };
@@ -100,7 +100,7 @@ static MessageParts partsOfMessages(const Shape &shape, size_t stage,
                                        : MessageParts{together, 0};
 }
 
-/// How a stage's times enter the sums.
+/// The weights with which a stage's times enter the sums.
 struct StageWeights {
   /// Weights of the stage's end, and of the ends of later stages, which come by
   /// its last backward pass earlier.
@@ -108,7 +108,7 @@ struct StageWeights {
   /// Part of a forward (for stages that come later: of a backward) that the
   /// stage may have done ahead, spread over m - 1 micro-batches.
   double ahead = 0;
-  /// How often stages in front wait for a pass of it besides.
+  /// The number of times that stages in front wait for a pass of it besides.
   double awaited = 0;
   /// Weight of the stage's update.
   double update = 0;
@@ -221,7 +221,7 @@ private:
   size_t stages;
   double count;      ///< micro-batches
   double always = 0; ///< what every pipeline takes besides, picoseconds
-  /// By the number in `contentionsOf()` and the layout's place.
+  /// The key is the number in `contentionsOf()` and the layout's place.
   std::map<std::pair<size_t, size_t>, Hiding> hidings;
 };
 
@@ -532,7 +532,7 @@ Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
     return busy ? candidate->makeBusyLeast(model, tables, with, atMost)
                 : candidate->makeTimesLeast(model, tables, with, atMost);
   };
-  // Without hiding no time is below 0.
+  // No time is below 0 if nothing is hidden.
   LeastForm without = form;
   without.behindBackward = 0;
   if (!makeWith(form) && !makeWith(without))

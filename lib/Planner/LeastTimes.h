@@ -21,7 +21,7 @@
 
 namespace galvatron::planner {
 
-/// Whole picoseconds, none too many.
+/// Times are whole picoseconds, rounded down.
 Picoseconds floorPicoseconds(double seconds);
 
 /// The bound of how much of a layer's gather hides behind the layer before it,
@@ -84,8 +84,8 @@ public:
   /// kind, recomputation included. Whatever is typical, the bound holds.
   Hiding hidingOn(size_t stage) const;
 
-  /// Whether layers that sum their gradients do that longer than so many
-  /// backward passes of a micro-batch take.
+  /// Returns true if layers that sum their gradients do that longer than so
+  /// many backward passes of a micro-batch take.
   bool sumsLongerThan(double passes) const;
 
   LayerModel &model;
@@ -104,8 +104,8 @@ private:
                      double LeastParts::*gathers) const;
 };
 
-/// Whether all forwards come before all backwards. Then they are charged one by
-/// one, and slots let nothing be done ahead.
+/// True if all forwards come before all backwards. They are charged one by one,
+/// and slots let nothing be done ahead.
 bool hasPhases(const Schedule &schedule);
 
 /// Micro-batches of which a stage may do the forwards ahead, and one.

@@ -76,8 +76,8 @@ Expected<PlannerResult> planEachOffload(const Cluster &cluster,
   best->decisions = std::move(decisions);
   if (Plan *plan = std::get_if<Plan>(&best->outcome)) {
     setLeastMs(*plan, options.batch ? least.milliseconds() : 0);
-    // By the formula nothing is proven of plans with another home, most of
-    // which a heuristic finds.
+    // The formula proves nothing of plans with another home, most of which a
+    // heuristic finds.
     plan->provenAmong.clear();
     plan->provenGapPercent.reset();
     plan->foundBy = "heuristic";

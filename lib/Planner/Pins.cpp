@@ -49,7 +49,7 @@ Expected<std::pair<size_t, size_t>> selectLayers(ArrayRef<std::string> names,
     return llvm::find(names, name) - names.begin();
   };
   size_t first = find(selector), last = first;
-  // What is the nearest to a range whose one end is known is the other end.
+  // The other end is the nearest to a range whose one end is known.
   StringRef unknown = selector;
   for (size_t dash = selector.find('-');
        first == names.size() && dash != StringRef::npos;

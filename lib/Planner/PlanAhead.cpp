@@ -107,7 +107,8 @@ PlanSearch::Ahead::solve(const Candidate &candidate) {
   return found;
 }
 
-/// How many bytes of the fullest stage a solution leaves by the formula.
+/// Returns the bytes of the fullest stage that a solution leaves by the
+/// formula.
 static int64_t bytesLeft(const Candidate &candidate,
                          const PipelineSolution &solution) {
   PipelineValue value = evaluatePipeline(candidate.problem(),
@@ -133,8 +134,8 @@ int64_t PlanSearch::Ahead::missingFor(const Plan &plan) {
 }
 
 void PlanSearch::Ahead::solve(const Shape &shape) {
-  // As in the first search: moves between layers of large stages are dear to
-  // price.
+  // The limits are those of the first search: moves between layers of large
+  // stages are dear to price.
   if (plans.isLarge(shape)) {
     std::unique_ptr<Candidate> relaxed = candidateOf(shape, false);
     if (!relaxed || !solve(*relaxed))
@@ -149,8 +150,8 @@ void PlanSearch::Ahead::solve(const Shape &shape) {
     if (!solution)
       return;
     if (!plans.fitsExactly(*candidate, *solution, with, /*fewest=*/0, held)) {
-      // With the bytes of what it has, and no try less: every time more are
-      // known.
+      // The next search has the exact bytes of this solution, and this is not
+      // counted as a try: every time more are known.
       candidate = candidateOf(shape, true);
       if (candidate)
         candidate->holdBack(held);
@@ -159,7 +160,7 @@ void PlanSearch::Ahead::solve(const Shape &shape) {
     }
     Incumbent found{shape, candidate->toSolved(*solution)};
     int64_t missing = missingFor(plans.toPlan(found));
-    // With many tries only what has the room is worth a simulation.
+    // Only what has the room is worth a simulation if there are many tries.
     if (missing <= 0 || most == kMostTries) {
       ++simulated;
       if (plans.offer(std::move(found), result, "found with gathers ahead"))
@@ -167,7 +168,7 @@ void PlanSearch::Ahead::solve(const Shape &shape) {
     }
     if (missing <= 0)
       return;
-    // With points, holding back less would leave room for the same solution.
+    // Holding back less would, with points, leave room for the same solution.
     int64_t more =
         missing + (most == kMostTries ? 0 : bytesLeft(*candidate, *solution));
     candidate->holdBack(more);

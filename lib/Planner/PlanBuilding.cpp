@@ -134,8 +134,8 @@ bool PlanSearch::offer(Incumbent found, PlannerResult &result,
   return true;
 }
 
-/// How much slower by the formula a plan may be and still be simulated: 1F1B
-/// takes 0.82 to 1.00 of it (docs/simulator.md, "Bounds").
+/// The ratio up to which a plan that is slower by the formula is simulated:
+/// 1F1B takes 0.82 to 1.00 of it (docs/simulator.md, "Bounds").
 constexpr int64_t kAlternativePercent = 110;
 /// The number of plans that are simulated besides the best one.
 constexpr size_t kMostAlternatives = 2;

@@ -76,7 +76,7 @@ bool PlanSearch::finish(Entry &entry, const PipelineSolution &found,
     accept(shape, entry.candidate->toSolved(found));
     return true;
   }
-  // Of other micro-batches it may have other options.
+  // A layer may have other options with other micro-batches.
   Solved solved = entry.candidate->toSolved(found);
   std::unique_ptr<Candidate> own =
       candidateOf(shape, /*fewest=*/0, /*transfers=*/true, entry.points);
@@ -174,7 +174,7 @@ bool PlanSearch::reopen(Entry &entry) {
 /// that is of no use. Where there are many sequences of groups most shapes are
 /// too slow even so, and what moves take by classes is dear to search.
 bool PlanSearch::openLight(Entry &entry) {
-  // In a sweep many shapes share the bound that is made next.
+  // Many shapes of a sweep share the bound that is made next.
   if (!space.anyGroups || !options.batch || !cutsAreCheap(entry.shape) ||
       space.partition != PartitionMode::Free ||
       entry.shape.form(options.objective) != StepForm::Drain)

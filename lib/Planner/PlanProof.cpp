@@ -100,8 +100,8 @@ public:
                       ? kNoStepLimit
                       : plans.options.mostSteps / kProofPart) {}
 
-  /// Within how many percent of the least any plan can take the best one is;
-  /// nothing if time was up before that could be said.
+  /// Returns the percentage by which the best plan is above the least that any
+  /// plan can take; nothing if time was up before that could be said.
   std::optional<double> run();
 
 private:
@@ -284,8 +284,8 @@ bool PlanSearch::Proof::nextForm(ShapeProof &entry,
   return true;
 }
 
-/// Behind a form that says no more than those before: half as much of the
-/// weights moves.
+/// Opens the form behind one that says no more than those before, in which half
+/// as much of the weights moves.
 void PlanSearch::Proof::nextShift(ShapeProof &entry) {
   if (entry.forms++ == kMostForms) {
     close(entry);
@@ -302,7 +302,8 @@ void PlanSearch::Proof::nextShift(ShapeProof &entry) {
 /// bound.
 void PlanSearch::Proof::finish(ShapeProof &entry,
                                const PipelineSolution &found) {
-  // What does not fit with what its points take is the least of no plans.
+  // A solution that does not fit with the exact bytes of its points bounds no
+  // plan.
   if (plans.hasPoints(entry.shape) &&
       entry.candidate->priceBytes(plans.model, plans.tables, found) &&
       !plans.costWithMoves({entry.shape, entry.candidate->toSolved(found)})) {
@@ -366,7 +367,7 @@ void PlanSearch::Proof::advance(ShapeProof &entry, Picoseconds enough) {
   }
   if (!entry.tightened) {
     Picoseconds most = std::min(limit(), enough), before = entry.bound;
-    // Whether another form says more is asked first.
+    // Another form, which may say more, is asked first.
     bool another = entry.starts + entry.forms > 0 && !entry.stronger;
     if (another)
       most = std::min(most, before + before / kWorthwhile);
@@ -470,7 +471,8 @@ std::optional<double> PlanSearch::Proof::run() {
       bounds[first] = kNoBound;
       continue;
     }
-    // By a little more than needed, or two shapes take many turns.
+    // The limit rises by a little more than needed, or two shapes take many
+    // turns.
     advance(next, second / 100 * 104);
     bounds[first] = next.bound;
     closeSome();

@@ -47,7 +47,8 @@ inline std::string milliseconds(Picoseconds time) {
   return text;
 }
 
-/// a / b < c / d for positive times (below 2^90) and batches, without rounding.
+/// Returns a / b < c / d for positive times (below 2^90) and batches, without
+/// rounding.
 inline bool fasterPerSample(__int128 a, int64_t b, __int128 c, int64_t d) {
   return a * d < c * b;
 }
@@ -55,15 +56,15 @@ inline bool fasterPerSample(__int128 a, int64_t b, __int128 c, int64_t d) {
 /// Stands for a search without a limit of steps.
 constexpr uint64_t kNoStepLimit = std::numeric_limits<uint64_t>::max();
 
-/// For what is left to do once time is up, beyond what must be done: with the
-/// rest it stays below half a second.
+/// The milliseconds for what is left to do once time is up, beyond what must be
+/// done: with the rest it stays below half a second.
 constexpr double kGraceSeconds = 0.2;
 
 /// Stages of so many devices have large tables of transfers.
 constexpr int64_t kManyDevices = 128;
 
-/// Whether it is proven that no plan of a search is executed faster than one
-/// that is known.
+/// Returns true if it is proven that no plan of a search is executed faster
+/// than one that is known.
 inline bool isPrunedByBound(const PlannerOptions &options, const Plan &plan) {
   // A margin for the rounding of doubles.
   constexpr double rounding = 1 + 1e-9;
@@ -159,9 +160,9 @@ private:
     return {cost, space.partition == PartitionMode::Free ? PointBytes::Least
                                                          : PointBytes::Exact};
   }
-  /// Whether a solution of a problem with these points fits with their exact
-  /// bytes, and so much room besides: then it is as good as that of a problem
-  /// with exact bytes. Prices these.
+  /// Returns true if a solution of a problem with these points fits with their
+  /// exact bytes, and so much room besides: then it is as good as that of a
+  /// problem with exact bytes. Prices these.
   bool fitsExactly(const Candidate &candidate, const PipelineSolution &solution,
                    Points points, int64_t fewest = 0, int64_t room = 0);
   /// Enough where only memory is asked for.
@@ -173,15 +174,15 @@ private:
   bool openProblem(Entry &entry, bool transfers);
   bool reopen(Entry &entry);
   bool openLight(Entry &entry);
-  /// Whether points are searched on the shape's stages.
+  /// Returns true if points are searched on the shape's stages.
   bool hasPoints(const Shape &shape) const {
     return tables.pricesPoints() && shape.layout->set->hasPoints();
   }
-  /// Whether moves between the shape's layers take long to price.
+  /// Returns true if moves between the shape's layers take long to price.
   bool isLarge(const Shape &shape) const {
     return cluster.deviceCount() / shape.degree() >= kManyDevices;
   }
-  /// Whether the moves between stages of the shape are quickly priced.
+  /// Returns true if the moves between stages of the shape are quickly priced.
   bool cutsAreCheap(const Shape &shape) const {
     return shape.degree() > 1 && !isLarge(shape);
   }
@@ -234,8 +235,8 @@ private:
                                           *options.samplesPerSecondKnown)
                : kNoBound;
   }
-  /// Whether it is proven that no plan of the shape is executed as fast as the
-  /// one that is known.
+  /// Returns true if it is proven that no plan of the shape is executed as fast
+  /// as the one that is known.
   bool isPruned(const Shape &shape) {
     return options.samplesPerSecondKnown &&
            options.objective == Objective::Executed &&
@@ -286,7 +287,7 @@ private:
   /// times depend on them.
   std::map<std::tuple<size_t, int64_t, int64_t>, FreeBound> freeBounds,
       cutBounds;
-  /// By the same, and by micro-batches as far as memory depends on them.
+  /// The key is the same, and micro-batches as far as memory depends on them.
   std::map<std::tuple<size_t, int64_t, int64_t>, PipelineBounds> sharedBounds;
   std::optional<Incumbent> best;
   /// The best one by the formula, whatever is executed fastest.

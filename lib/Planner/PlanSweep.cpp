@@ -70,7 +70,7 @@ void PlanSearch::proveRest(ArrayRef<std::vector<int64_t>> groups) {
   tables.setCancellation(options.cancellation);
 }
 
-/// Whether some plan of these batches fits.
+/// True if some plan of these batches fits.
 bool PlanSearch::fits(ArrayRef<int64_t> batches) {
   for (int64_t batch : batches)
     for (const Shape &shape : shapesOf(batch)) {
@@ -275,7 +275,8 @@ Expected<PlannerResult> PlanSearch::search() {
   for (const LeftOut &shape : leftOut)
     if (shape.bound <= limitFor(shape.batch))
       gapPercent = std::max(gapPercent, gapTo(shape.bound, shape.batch));
-  // Beside a simulated time the formula's time of another plan says nothing.
+  // The formula's time of one plan cannot be compared with the simulated time
+  // of another.
   bool paper = options.objective == Objective::Paper;
   std::optional<Picoseconds> heuristic;
   if (!late() && (paper || gapPercent > 0))

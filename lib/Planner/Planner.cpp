@@ -66,8 +66,8 @@ static void takeOver(PlannerResult &found, PlannerResult other,
   found.formulaMs = other.formulaMs;
 }
 
-/// Whether plans are searched by something else than a bound of the time that
-/// they are compared by.
+/// Returns true if plans are searched by something else than a bound of the
+/// time that they are compared by.
 static bool isSearchedBesides(const PlannerOptions &options) {
   if (options.objective != Objective::Executed || options.anySchedule ||
       options.strategy || !options.paradigms.empty())
@@ -107,7 +107,7 @@ static void tryLess(LayerModel &model, const Cluster &cluster,
   takeOver(found, std::move(*other), options.space);
 }
 
-/// Whether a plan that may be faster is not to be looked for: nothing is, or
+/// Returns true if no faster plan is to be looked for: none is asked for, or
 /// time is up.
 static bool isDone(const PlannerOptions &options, const PlannerResult &found) {
   return (options.cancellation && options.cancellation->requested()) ||
@@ -171,8 +171,8 @@ static Expected<PlannerResult> planAny(LayerModel &model,
     return makeError("schedules are compared by the time that is executed, "
                      "which objective '" +
                      objectiveName(options.objective) + "' is not");
-  // With all states on the devices there are whole stages in any case: an error
-  // of theirs is one of the options.
+  // Whole stages exist in any case with all states on the devices: an error of
+  // theirs is one of the options.
   std::optional<PlannerResult> best;
   std::vector<std::string> decisions;
   ScheduleBounds bounds;
@@ -398,7 +398,7 @@ static Expected<PlannerResult> planOne(LayerModel &model,
     return error;
   if (Error error = planner::applyGroups(cluster, options, *space))
     return error;
-  // What is only measured has no values to choose among.
+  // A layer that is only measured has no values to choose among.
   if (space->points > 0 && !planner::hasValues(model))
     space->points = 0;
   if (Error error = planner::checkOptions(model, cluster, options, *space))
@@ -416,7 +416,7 @@ static Expected<PlannerResult> planOne(LayerModel &model,
   bool splits = options.schedule && options.schedule->splitsBackward();
   if (!found || !splits || !found->feasible())
     return found;
-  // Whatever the formula, no plan is as fast as the one that is known.
+  // No plan is as fast as the one that is known, whatever the formula.
   if (options.batch && planner::isPrunedByBound(options, found->plan()))
     return found;
   // Its formula and the one of whole backward passes are both near what is
@@ -497,7 +497,7 @@ static Expected<PlannerResult> planSamples(LayerModel &model,
   if (!samples.matter())
     return planAsked(model, cluster, options);
   PlannerOptions narrow = options, wide = options;
-  // What would help is what helps the larger space.
+  // The advice is that of the larger space.
   narrow.relaxations = narrow.reasons = false;
   Expected<PlannerResult> found = planAsked(model, cluster, narrow);
   if (!found)

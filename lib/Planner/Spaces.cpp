@@ -34,13 +34,14 @@ Expected<Groups> parseGroups(StringRef text) {
 
 namespace planner {
 
-/// As many as are chosen for a layer (Footprint/IRLayerModel.cpp).
+/// The number of points is that chosen for a layer
+/// (Footprint/IRLayerModel.cpp).
 static constexpr int64_t kSearchedPoints = 4;
 
 int64_t chunksOf(const PlannerOptions &options) {
   if (!options.schedule)
     return 1;
-  // Whole stages, where the schedule can have them.
+  // Stages are whole if the schedule can have them.
   Error refused = options.schedule->check({2, 1, 1});
   if (!refused)
     return 1;

@@ -48,10 +48,10 @@ struct Space {
 /// whole stages.
 int64_t chunksOf(const PlannerOptions &options);
 
-/// Whether a space has all paradigms that its objective is searched with. The
-/// spaces of the paper's tables have the paper's.
+/// Returns true if a space has all paradigms that its objective is searched
+/// with. The spaces of the paper's tables have the paper's.
 bool hasAllParadigms(llvm::StringRef space);
-/// Whether the space's name says what strategies are made of.
+/// True if the space's name says what strategies are made of.
 bool fixesParadigms(llvm::StringRef space);
 /// The spaces all of whose plans a space has, too. Where the search looks at no
 /// partitions of the space's own those are left out that would only be searched
@@ -66,7 +66,7 @@ llvm::Expected<Space> getSpace(const PlannerOptions &options, int64_t devices);
 llvm::Error applyPins(const LayerModel &model, int64_t devices,
                       const PlannerOptions &options, Space &space);
 
-/// Whether stages may have unequal groups; decides Space::anyGroups and frees
+/// Decides whether stages may have unequal groups (Space::anyGroups) and frees
 /// the pipeline degrees. Refuses unequal groups that are asked for where they
 /// are not searched.
 llvm::Error applyGroups(const Cluster &cluster, const PlannerOptions &options,

@@ -45,7 +45,7 @@ inline StepForm stepFormOf(const Schedule &schedule, int64_t stages,
   return StepForm::Drain;
 }
 
-/// Whether messages of every micro-batch are summed, of both ends of each.
+/// True if messages of every micro-batch are summed, of both ends of each.
 inline bool countsAllMessages(StepForm form) {
   return form == StepForm::Steady || form == StepForm::Lockstep;
 }

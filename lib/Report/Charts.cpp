@@ -106,7 +106,7 @@ size_t StrategyColours::colourOf(const Strategy &strategy) const {
 
 std::string layerChart(const Plan &plan, const StrategyColours &colours) {
   int64_t most = 0;
-  // Of every layer: which one of its stage's it is.
+  // The place of every layer in its stage.
   std::vector<int64_t> position(plan.layers.size());
   std::vector<int64_t> held(plan.stages.size());
   for (size_t l = 0; l < plan.layers.size(); ++l) {
@@ -170,7 +170,7 @@ std::string layerChart(const Plan &plan, const StrategyColours &colours) {
 
 namespace {
 
-/// What a task is drawn as.
+/// The form in which a task is drawn.
 enum class Block : uint8_t { Forward, Backward, Communication, Update };
 
 struct DrawnTask {
@@ -262,8 +262,8 @@ public:
     stageLabels(svg, plan, rows);
     axis(svg, labelWidth, until * scale, rows.bottom(), until, 8, timeText);
     for (size_t s = 0; s < rows.count; ++s) {
-      // From the first task to the end of the step the stage waits where
-      // nothing lies on top.
+      // The stage waits, from its first task to the end of the step, where
+      // nothing is drawn.
       svg.rect(labelWidth, rows.top(s), until * scale, rows.height, "idle");
       drawStage(svg, s);
     }
@@ -281,7 +281,7 @@ public:
   }
 
 private:
-  /// By Block, and of several of them.
+  /// The letters by Block, and the one of several of them.
   static constexpr const char *styles[] = {"forward", "backward", "sync",
                                            "update", "mix"};
   static constexpr int mixed = 4;
@@ -353,7 +353,7 @@ std::string scheduleChart(const Plan &plan, const SimulationInput &tasks,
                           const Simulation &simulation) {
   DrawnStages timeline = drawnStages(tasks, simulation);
   double end = simulation.seconds * 1e3;
-  // What the plan was chosen by may be the simulated time itself.
+  // The plan may have been chosen by the simulated time itself.
   double formula = simulation.predictedSeconds * 1e3;
   bool merged = false;
   std::string html = SchedulePicture(plan, timeline, std::max(end, formula))
@@ -534,7 +534,7 @@ std::string paretoChart(const Plan &plan, ArrayRef<ParetoPoint> front) {
   if (budget > 0 && budget <= most)
     svg.line(xOf(budget), top, xOf(budget), height - bottom, "limit");
 
-  // Between two points the plan with less memory is the best that fits.
+  // The plan with less memory is the best that fits between two points.
   std::string steps;
   for (const ParetoPoint &point : front) {
     std::string x = number(xOf(point.peakBytes));

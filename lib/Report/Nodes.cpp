@@ -21,7 +21,7 @@ namespace galvatron::report {
 
 namespace {
 
-/// What fits a page that is looked at; the rest is counted.
+/// The number that fits a page that is looked at; the rest is counted.
 constexpr int64_t kMostNodes = 64;
 constexpr double kWidth = 1080, kLabels = 250, kUplinks = 150;
 constexpr double kRow = 30, kBox = 22, kWidestBox = 36;

@@ -181,7 +181,7 @@ std::string layerTable(const Plan &plan) {
   return table.str();
 }
 
-/// What layers keep that keep a part of their values.
+/// The values kept by layers that keep a part of them.
 std::string keptNotes(const Plan &plan) {
   std::string html;
   for (const std::string &text : plan.keptTexts())

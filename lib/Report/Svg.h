@@ -22,7 +22,7 @@ namespace galvatron::report {
 
 /// Text as it may stand in HTML and in attributes.
 std::string escape(llvm::StringRef text);
-/// At most two decimals, without trailing zeros.
+/// Writes a number with at most two decimals, without trailing zeros.
 std::string number(double value);
 /// "12.3 ms", "4.56 s", "87 us".
 std::string timeText(double ms);

@@ -38,7 +38,7 @@ solveByBounds(Pipelines &pipelines, int64_t microBatches) {
     Picoseconds rest = kNoBound, end = 0;
     std::optional<typename Pipelines::Solution> found;
     Picoseconds lowest = pipelines.leastLargest();
-    // Whatever keeps below a bound has at least the sum that is least there. So
+    // A pipeline below a bound has at least the sum that is least there. So
     // only what leaves (m-1) * max t <= rest - sum can be as good as the best
     // so far: that is the next bound.
     for (Picoseconds bound = kNoBound; bound >= lowest && lowest < kNoBound;) {

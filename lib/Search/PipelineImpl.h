@@ -72,7 +72,7 @@ struct IntervalKey {
   };
 };
 
-/// Which pipelines are looked for: those of cost at most `limit` and with no
+/// The pipelines that are looked for: those of cost at most `limit` and with no
 /// stage's nosync above `ceiling`. A largest nosync below `floor` counts as
 /// `floor`; such a pipeline belongs to a lower window.
 struct SearchWindow {
@@ -188,7 +188,7 @@ public:
   void pruneIfNothingFits(Picoseconds suspicious);
   PipelineBounds firstBounds();
   void restart(std::vector<int64_t> newPartition);
-  /// Whether time is up; once it is, nothing is proven any more.
+  /// Returns true if time is up; once it is, nothing is proven any more.
   bool late();
 
   const PipelineProblem &problem;
@@ -204,7 +204,7 @@ public:
   bool stopped = false;
 
 private:
-  /// By stage: choices for intervals.
+  /// The choices for intervals, by stage.
   using Entries = std::vector<std::vector<
       std::pair<const search::Keyed *, const search::StageEntry *>>>;
 

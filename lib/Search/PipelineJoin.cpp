@@ -279,7 +279,7 @@ private:
     Point found = solve(high);
     if (found.sum >= kNoBound || weight == 0)
       return;
-    // From here to `high` nothing is better than what was found.
+    // Nothing from here to `high` is better than what was found.
     high = found.largest - 1;
     if (low > high || found.sum + weight * low > window.limit)
       return;

@@ -134,8 +134,8 @@ PipelineNeed search::leastNeed(PipelineTables &tables,
     return std::min(enough + 1,
                     least(s, begin, end).bytes - problem.stages[s].memory);
   };
-  // need[s][i]: least largest excess of stages s.. over layers i... A stage's
-  // excess grows with its end, that of the rest falls.
+  // The table need[s][i] is the least largest excess of stages s.. over layers
+  // i... A stage's excess grows with its end, that of the rest falls.
   std::vector<std::vector<int64_t>> need(
       stages + 1, std::vector<int64_t>(layers + 1, most));
   std::vector<std::vector<size_t>> ends(

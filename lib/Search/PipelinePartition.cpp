@@ -208,7 +208,7 @@ minMaxPartition(const std::vector<Picoseconds> &layers, int64_t stages) {
   std::vector<Picoseconds> sums(count + 1, 0);
   for (int64_t i = 0; i < count; ++i)
     sums[i + 1] = sums[i] + layers[i];
-  // least[s][i]: least maximum of s stages over layers i..
+  // The table least[s][i] is the least maximum of s stages over layers i..
   std::vector<std::vector<Picoseconds>> least(
       stages + 1, std::vector<Picoseconds>(count + 1, -1));
   for (int64_t i = 0; i < count; ++i)

@@ -289,7 +289,8 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
   std::map<const Choices *, const Choices *> seen;
   for (size_t l = group.end; l-- > group.starts.front().begin;) {
     const Choices *&options = run.options[l - group.starts.front().begin];
-    // From the right: where a layer is first seen it is in most intervals.
+    // The order is from the right: where a layer is first seen it is in most
+    // intervals.
     bool isLast = l == last;
     auto it = isLast ? seen.end() : seen.find(options);
     if (it != seen.end()) {
@@ -313,7 +314,7 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
       if (possible)
         kept.push_back(option);
     }
-    // If none is left the run finds nothing: by its limits.
+    // The run finds nothing, by its limits, if none is left.
     if (kept.empty())
       kept.push_back(options->front());
     const Choices *restricted = options;

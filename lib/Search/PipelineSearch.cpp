@@ -61,8 +61,8 @@ bool PipelineSearch::Impl::narrow(KeyedIntervals &keyed, KeyedPaths &paths,
   if (tables.bottleneck == 0)
     return true;
   constexpr Picoseconds finest = 4096; // part of the limit
-  // From small pieces to large ones: what cannot be pruned of a small one
-  // cannot of a large one.
+  // The order is from small pieces to large ones: what cannot be pruned of a
+  // small one cannot of a large one.
   constexpr int smallest = 16;
   KeyedIntervals inside; // once, for the sake of its allocations
   for (bool low : {true, false})

@@ -147,7 +147,7 @@ StageClassPlace &PipelineTables::placeOf(size_t place, StageClassCache &cache) {
   std::deque<std::vector<PipelineOption>> owners;
   SmallVector<uint32_t, 128> numberOf;
   SmallVector<size_t, 16> setIndices; // of `sets`
-  // If the slowest stage alone counts, its time stands for C_nosync.
+  // The time of the slowest stage stands for C_nosync if it alone counts.
   std::deque<std::vector<PipelineOption>> slowest;
   auto alone = [&](const std::vector<PipelineOption> &options)
       -> const std::vector<PipelineOption> & {

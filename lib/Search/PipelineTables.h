@@ -35,10 +35,10 @@ struct StageClass {
   int64_t inFlight = 1, memory = 0, hostMemory = kAnyBytes;
   bool sendsFromTransient = false;
   const StageClassLayers *layers = nullptr;
-  /// As many as the tables have functionals.
+  /// The number of functionals that the tables have.
   const StageClassCurve *curves[kFunctionals] = {};
 
-  /// By layer; ties at their cheapest.
+  /// Values are by layer; ties at their cheapest.
   const Choices &options(size_t layer) const { return *layers->options[layer]; }
   /// Boundary buffers that layers [begin, end) need at least.
   int64_t boundary(size_t begin, size_t end) const {
@@ -84,9 +84,9 @@ public:
 
   /// Options of a layer on a stage under a tie choice.
   const Choices &options(size_t stage, size_t layer, size_t tieChoice);
-  /// Whether ties concern a layer of [begin, end).
+  /// Returns true if ties concern a layer of [begin, end).
   bool tied(size_t begin, size_t end) const;
-  /// Whether the stages of the tied layers are those of the choice.
+  /// Returns true if the stages of the tied layers are those of the choice.
   bool agrees(size_t tieChoice, size_t stage, size_t begin, size_t end) const;
 
   /// The least that the last layer before `end` pays for the activation, by
@@ -105,8 +105,8 @@ public:
   const std::vector<Picoseconds> &gradientResiduals(size_t stage, size_t begin);
   const std::vector<Picoseconds> &transform(size_t stage, size_t layer) const;
   const std::vector<Picoseconds> &spread(size_t stage, size_t layer);
-  /// How far layers [begin, end) of a stage can be moved to the right without
-  /// any cost or size changing.
+  /// Returns how far layers [begin, end) of a stage can be moved to the right
+  /// without any cost or size changing.
   size_t shiftDistance(size_t stage, size_t begin, size_t end);
   /// The first stage that has the same costs and sizes.
   size_t representativeOf(size_t stage) const { return representatives[stage]; }
@@ -121,15 +121,17 @@ private:
     return problem.slowestAlone ? choice.nosync : choice.time;
   }
   void enumerateTies();
-  /// By owner's key: the least over all stages of a place and all borrowers.
+  /// The least charges by owner's key: those over all stages of a place and all
+  /// borrowers.
   const std::vector<Picoseconds> &leastTies(size_t tieIndex, size_t place);
 
   std::vector<std::shared_ptr<StageClassPlace>> places; ///< of the problem
   std::map<std::tuple<size_t, size_t, size_t>, Choices> settled;
   std::map<std::pair<size_t, size_t>, std::vector<Picoseconds>> tieLeast;
-  /// By matrix, of charges; kNoBound until asked for.
+  /// The least of charges, by matrix; kNoBound until asked for.
   std::vector<Picoseconds> leastOfRows, leastOfColumns;
-  /// By matrix; empty until asked for. Residuals have the largest one last.
+  /// The charges by matrix; empty until asked for. Residuals have the largest
+  /// one last.
   std::vector<std::vector<Picoseconds>> rowLeast, columnLeast, spreads,
       rowResiduals, columnResiduals;
   std::vector<bool> isTied;
@@ -138,12 +140,12 @@ private:
   std::vector<std::vector<size_t>> equalUntil;
 };
 
-/// Whether some pipeline fits for sure, quickly: false may mean that none was
-/// found. Boundaries are left out of account as in leastNeed().
+/// Returns true if some pipeline fits for sure, quickly: false may mean that
+/// none was found. Boundaries are left out of account as in leastNeed().
 bool surelyFits(const PipelineTables &tables,
                 const std::vector<int64_t> &partition);
-/// leastNeed() for layers per stage that may differ from the problem's; empty:
-/// any.
+/// Returns leastNeed() for layers per stage that may differ from the problem's;
+/// empty: any.
 PipelineNeed leastNeed(PipelineTables &tables,
                        const std::vector<int64_t> &partition);
 

@@ -67,7 +67,8 @@ struct Sums {
   std::vector<double> rows, bytes;
 };
 
-/// How often a byte that the chunk keeps counts in all slots of its home.
+/// The number of times that a byte that the chunk keeps counts in all slots of
+/// its home.
 double slotsOf(const HomesProblem &problem, size_t chunk) {
   int64_t slots = 0;
   for (const HomesChunk &other : problem.chunks)
@@ -215,8 +216,8 @@ public:
   }
 
 private:
-  /// By last layer of a chunk the first that it can begin with; behind the last
-  /// if it cannot have that one.
+  /// The first layer that a chunk can begin with, by its last one; behind the
+  /// last if it cannot have that one.
   void addEarliest(size_t c, double limit) {
     const HomesChunk &chunk = problem.chunks[c];
     const std::vector<size_t> &sets = problem.layers[chunk.place];

@@ -151,7 +151,7 @@ Curve Curve::of(ArrayRef<const Choices *> layers, Weights weights) {
                                    static_cast<double>(choice.nosync))});
     leastOf(points, &rows[(2 * n + 1) * count]);
   }
-  // By runs of equal layers; the end belongs to the last run.
+  // Values are by runs of equal layers; the end belongs to the last run.
   auto startsRun = [&](size_t l) {
     return l == 0 || numberOf[l] != numberOf[l - 1];
   };
@@ -291,7 +291,7 @@ StageClassCache::placeOf(ArrayRef<const std::vector<PipelineOption> *> sets,
   for (auto it = from; it != to; ++it)
     if (it->second->isOf(sets, numberOf))
       return it->second;
-  // Whoever uses a place keeps it.
+  // A place that is used is kept.
   constexpr size_t kMostBytes = 16 << 20;
   if (bytesOfPlaces() > kMostBytes)
     places.clear();

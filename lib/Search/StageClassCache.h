@@ -41,7 +41,7 @@ struct Curve {
   /// The curve of layers under such options; each layer's are given by address.
   static Curve of(llvm::ArrayRef<const Choices *> options, Weights weights);
 
-  /// By multiplier: the sum of all layers before one.
+  /// The sum of all layers before one, by multiplier.
   struct Prefix {
     const double *sums, *least;
     double count;
@@ -124,8 +124,8 @@ struct StageClassLayers {
   std::vector<int64_t> leastBytes;      ///< exclusive prefix
   std::vector<int64_t> leastBoundary;   ///< by layer
   std::vector<int64_t> leastLast; ///< by layer: bytes if it ends the stage
-  /// By layers [begin, end), of search::leastNeed(); and `distinct` as far as
-  /// it matters to that.
+  /// The keys are layers [begin, end) of search::leastNeed(), and `distinct` as
+  /// far as it matters to that.
   mutable std::map<std::pair<size_t, size_t>, LeastMemory> leastMemories;
   mutable std::vector<Choices> light;
 
@@ -196,7 +196,7 @@ private:
   struct Slots {
     StageClassLayers layers;
     std::map<std::pair<int64_t, int64_t>, Curve> curves; ///< by weights
-    /// By memory and weights.
+    /// The keys are memory and weights.
     std::map<std::tuple<int64_t, int64_t, int64_t>, StageClassCurve>
         stageClasses;
   };

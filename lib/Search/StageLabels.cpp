@@ -93,12 +93,13 @@ struct LayerCosts {
     for (const Choice &option : options) {
       double &cost = least[option.layoutClass];
       cost = std::min(
-          cost, weights.of(static_cast<double>(option.time),
-                           static_cast<double>(option.nosync)) +
-                    multiplier * static_cast<double>(
-                                     option.bytes() +
-                                     // Nothing covers those of the last layer.
-                                     (last ? option.transient : 0)));
+          cost,
+          weights.of(static_cast<double>(option.time),
+                     static_cast<double>(option.nosync)) +
+              multiplier * static_cast<double>(option.bytes() +
+                                               // Labels of the last layer are
+                                               // covered by nothing.
+                                               (last ? option.transient : 0)));
     }
     for (size_t c = 0; c < classCount; ++c)
       if (least[c] < kInfinity) {
@@ -162,7 +163,7 @@ public:
     }
   }
 
-  /// Whether `cost` at layer `l` can be completed to at most `limit`.
+  /// Returns true if `cost` at layer `l` can be completed to at most `limit`.
   bool canContinue(size_t l, size_t c, double cost, double left,
                    double limit) const {
     return canContinue(rowOf(l, c), cost, left, limit);
@@ -286,8 +287,8 @@ public:
   }
 
 private:
-  /// Whether the run has had its steps: one with many labels has more of them
-  /// than all before it. What it does from here on is for nobody.
+  /// Returns true if the run has had its steps: one with many labels has more
+  /// of them than all before it. What it finds after that is not used.
   bool spent() const { return statistics.steps > run.mostSteps; }
   static int64_t largest(const std::vector<int64_t> &bytes) {
     return *std::max_element(bytes.begin(), bytes.end());
@@ -414,7 +415,7 @@ private:
     int64_t boundary = 0; ///< boundary buffers become as large
   };
 
-  /// For a label of class a that takes the place of one of class b: any class
+  /// The charge for a label of class a that replaces one of class b: any class
   /// may stand in front.
   Slack slackOf(size_t l, size_t a, size_t b) const {
     Slack slack;
@@ -488,14 +489,14 @@ private:
     statistics.steps += fresh.size();
   }
 
-  /// Whether one of kept[first..end) beats a label, given `slack` more; those
-  /// that are gone do not count. `leasts` are of these labels.
+  /// Returns true if one of kept[first..end) beats a label, given `slack` more;
+  /// those that are gone do not count. `leasts` are of these labels.
   bool dominatedBy(const std::vector<Label> &kept, size_t first, size_t end,
                    const Label &label, const Slack &slack,
                    const std::vector<char> *gone) {
     // The dearest have the least memory.
     for (size_t i = end; i-- > first;) {
-      // From here on none has so little memory or nosync: no need to look.
+      // None from here on has so little memory or nosync: the loop ends.
       if (leasts[i].memory > label.memory.svd ||
           (run.twoCosts && leasts[i].nosync + slack.time > label.nosync))
         return false;
@@ -549,7 +550,7 @@ private:
             least.memory > label.memory.svd ||
             (run.twoCosts && least.nosync + slack.time > label.nosync))
           continue;
-        // As far as they are cheap enough.
+        // Labels are taken as far as they are cheap enough.
         auto end = std::partition_point(
             all.begin() + groups[g], all.begin() + groups[g + 1],
             [&](const Label &a) {

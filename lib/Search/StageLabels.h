@@ -45,7 +45,7 @@ struct Choice {
 };
 using Choices = std::vector<Choice>;
 
-/// time * weights.time + nosync * weights.nosync.
+/// Returns time * weights.time + nosync * weights.nosync.
 struct Weights {
   int64_t time = 0, nosync = 0;
 
@@ -68,24 +68,24 @@ struct StageRun {
   size_t end = 0;             ///< one past the last layer
   std::vector<size_t> starts; ///< possible first layers, ascending
   int64_t memory = 0, hostMemory = kAnyBytes;
-  // From starts.front() on, by layer:
+  // Arrays from starts.front() on, by layer:
   std::vector<const Choices *> options;
   /// Transforms between the layer and the next one.
   std::vector<const std::vector<Picoseconds> *> transforms;
   /// Spreads of the same matrix: by classes a and b of the next layer, the most
   /// by which a can cost more than b.
   std::vector<const std::vector<Picoseconds> *> spreads;
-  /// By class: what the last layer sends at least.
+  /// The cost by class of what the last layer sends at least.
   const std::vector<Picoseconds> *endCharge = nullptr;
-  /// By start and class: what the first layer sends back at least; or null.
+  /// The least that the first layer sends back, by start and class; or null.
   std::vector<const std::vector<Picoseconds> *> startCharge;
 
   int64_t inFlight = 1;
   bool sendsFromTransient = false; ///< PipelineStage
-  /// From starts.front() on, by layer: what lives in front of it and, last of
-  /// all, behind the stage; null where that is nothing.
+  /// Bytes from starts.front() on, by layer, of what lives in front of it and,
+  /// last of all, behind the stage; null where that is nothing.
   std::vector<const PipelineBoundary *> boundaries;
-  /// Whether a stage is in front: the first layer then holds what passes it.
+  /// True if a stage is in front: the first layer then holds what passes it.
   /// Runs of the first stage may stand for layers further behind.
   bool entered = false;
 
@@ -93,11 +93,11 @@ struct StageRun {
   bool twoCosts = false;
   Weights cost;
   bool byFirstClass = false, byLastClass = false;
-  /// By start, of two costs: nosync below this is as good as this, because some
-  /// other stage is slower anyway.
+  /// A limit by start of two costs: nosync below this is as good as this,
+  /// because some other stage is slower anyway.
   std::vector<Picoseconds> floors;
   std::vector<Limit> limits;
-  /// By limit: multipliers of memory for the completion bounds.
+  /// The multipliers of memory, by limit, for the completion bounds.
   std::vector<std::vector<double>> multipliers;
   PipelineFault fault = PipelineFault::None;
   /// When the run is given up: by the steps of all runs, and on request.

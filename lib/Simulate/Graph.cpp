@@ -284,7 +284,7 @@ void Graph::forward(const Task &task) {
       start.push_back(gathered);
     OperationId compute =
         emit(Stream::Compute, activity, layer.time.forward, l, start);
-    // Beside this layer, into what the layer before it used.
+    // A gather runs beside this layer, into what the layer before it used.
     if (number + 1 < chunk.end && layers[number + 1].forwardAhead)
       gathered = gather(number + 1, start);
     tail = {compute};

@@ -522,7 +522,7 @@ void setSumsOverlap(SimulationInput &input, size_t role, bool overlap) {
 
 json::Value predictedTimes(const SimulationInput &input) {
   auto put = [](json::Object &object, StringRef key, double seconds) {
-    // Whole nanoseconds: digits beyond are noise.
+    // Times are whole nanoseconds: digits beyond are noise.
     if (double rounded = std::round(seconds * 1e9); rounded > 0)
       object[key] = rounded / 1e3;
   };

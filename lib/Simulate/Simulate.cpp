@@ -362,8 +362,8 @@ static Expected<double> secondsBetweenSteps(const SimulationInput &input) {
   return longest;
 }
 
-/// simulate().seconds and nothing else, of a program that its schedule made:
-/// whoever runs it has it proven, and one that is stuck is seen here.
+/// Returns simulate().seconds and nothing else, of a program that its schedule
+/// made: it is proven before it runs, and one that is stuck is seen here.
 static Expected<double> secondsAlone(const SimulationInput &input) {
   Graph graph(input, {}, /*records=*/false);
   Timeline timeline = graph.engine.run();

@@ -22,7 +22,7 @@ std::string whyNotGatherAhead(const Strategy &beside, const Strategy &layer) {
   ParadigmSet sharding = layer.parameterSharding();
   if (sharding.empty())
     return "nothing of it (" + layer.str() + ") is sharded";
-  // With equal layouts the gather clashes with no collective inside the other
+  // The gather clashes, with equal layouts, with no collective inside the other
   // layer where its group has ranks of different samples, since the ranks of an
   // axis have the same samples (ParadigmDescriptor, C2), so that two groups
   // share one rank at most.
@@ -73,8 +73,8 @@ std::vector<AwaitedSums> awaitedSums(ArrayRef<Strategy> layers) {
   std::vector<AwaitedSums> awaited(layers.size());
   // Layers whose sums may not have ended.
   SmallVector<size_t> begun;
-  // By strategies and level, as most layers are alike: whether sums of the one
-  // and the level of the other share ranks.
+  // The answers by strategies and level, as most layers are alike: true if sums
+  // of the one and the level of the other share ranks.
   std::map<std::tuple<Strategy, Strategy, Paradigm>, bool> known;
   auto shareRanks = [&](const Strategy &summed, const Strategy &other,
                         Paradigm level) {

@@ -16,7 +16,7 @@ namespace galvatron {
 
 namespace {
 
-/// What is known of an element type.
+/// The properties of an element type.
 struct KnownDtype {
   StringRef name;
   int64_t bytes;

@@ -17,7 +17,7 @@ using namespace llvm;
 
 namespace galvatron {
 
-/// By number; those of Paradigm::DP and so on first.
+/// The paradigms by number; those of Paradigm::DP and so on first.
 static std::array<std::optional<ParadigmDescriptor>, ParadigmRegistry::kMost>
     paradigmDescriptors = {
         ParadigmDescriptor{"dp", "sums of gradients", "data parallelism",

@@ -612,7 +612,7 @@ Expected<Plan> Plan::fromJson(const json::Value &value) {
   plan.batch = reader.natural("batch");
   plan.microBatches = reader.natural("micro-batches");
   plan.pipelineDegree = reader.natural("pipeline-degree");
-  // Without the key, from before there was a choice.
+  // The file has no such key if it is older than the choice.
   Expected<Objective> objective =
       parseObjective(reader.stringOr("objective", "paper"));
   if (objective)

@@ -235,7 +235,7 @@ struct StageFold {
   }
 };
 
-/// How a plan's tables make do with the columns of a terminal.
+/// The ways in which a plan's tables fit the columns of a terminal.
 enum class Layout { Full, MemoryBelow, Narrow };
 
 class PlanPrinter {
@@ -333,7 +333,7 @@ void PlanPrinter::head() {
   line("iteration " + emphasised(iteration, Emphasis::Bold, style) + ", " +
        emphasised(rate, Emphasis::Bold, style) + ", search " + search +
        ", peaks are " + (plan.exactPeak ? "exact" : "estimates"));
-  // What one compares with papers and other systems.
+  // Figures that are compared with papers and other systems.
   if (std::string figures = plan.throughput(); !figures.empty())
     line(figures);
   if (plan.stages.size() > 1)

@@ -78,7 +78,7 @@ private:
     const int64_t sent = bySent.begin()->first;
     std::set<int64_t> &least = bySent.begin()->second;
     auto sender = least.lower_bound(receiver);
-    // Of two that are as far away the one in front is the first.
+    // The one in front is the first of two that are as far away.
     const bool hasFormer = sender != least.begin();
     if (sender == least.end() ||
         (hasFormer && receiver - *std::prev(sender) <= *sender - receiver))
@@ -90,7 +90,7 @@ private:
     return device;
   }
 
-  /// So many owners of a block are looked at one by one.
+  /// The number of owners of a block up to which they are looked at one by one.
   static constexpr size_t kFew = 16;
   std::vector<BySent> idlest; ///< by block, where it has many owners
   size_t perBlock;

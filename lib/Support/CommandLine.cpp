@@ -24,7 +24,8 @@
 using namespace galvatron;
 using namespace llvm;
 
-/// Where the text of an option begins, and where lines end.
+/// The column at which the text of an option begins, and that at which lines
+/// end.
 static constexpr size_t kTextColumn = 28, kColumns = 79;
 
 //===----------------------------------------------------------------------===//
@@ -44,7 +45,8 @@ static std::string entry(StringRef option, StringRef text) {
   if (text.trim().empty())
     return (option + "\n").str();
   size_t used = option.size() - (option.rfind('\n') + 1);
-  // Behind a list of several lines nothing stands, so that it can be read back.
+  // A list of several lines is followed by nothing, so that it can be read
+  // back.
   bool below = used + 1 > kTextColumn || option.contains('\n');
   return (option + (below ? "\n" : "") +
           std::string(kTextColumn - (below ? 0 : used), ' ') +
@@ -78,8 +80,8 @@ static std::string optionText(const cl::Option &option) {
   return lines + line;
 }
 
-/// What an option is without being given, if that says something: "" and 0 are
-/// what their help explains.
+/// The default of an option, if it says something: "" and 0 are what their help
+/// explains.
 static std::string defaultOf(const cl::Option &option) {
   if (auto *text = dynamic_cast<const cl::opt<std::string> *>(&option))
     return text->getDefault().hasValue() ? text->getDefault().getValue() : "";
@@ -159,7 +161,7 @@ static int say(const ToolText &tool, StringRef text) {
   return 1;
 }
 
-/// What the option would make of a value; "" if it takes it.
+/// Returns the error that the option makes of a value; "" if it takes it.
 static StringRef expectedOf(const cl::Option &option, StringRef value) {
   int64_t integer = 0;
   double number = 0;
@@ -204,7 +206,7 @@ static std::optional<std::string> problemOf(cl::OptionCategory &category,
     std::string told =
         ("option " + Twine(name.size() == 1 ? "-" : "--") + name).str();
     if (!hasValue && option.getValueExpectedFlag() == cl::ValueRequired) {
-      // What looks like an option is one.
+      // A word that looks like an option is one.
       if (i + 1 == arguments.size() ||
           StringRef(arguments[i + 1]).starts_with("--"))
         return told + " needs a value";
@@ -222,7 +224,7 @@ static std::optional<std::string> problemOf(cl::OptionCategory &category,
   return std::nullopt;
 }
 
-/// Whether one of the words stands among the options.
+/// Returns true if one of the words stands among the options.
 static bool asksFor(ArrayRef<char *> arguments,
                     std::initializer_list<StringRef> words) {
   for (StringRef argument : arguments) {
@@ -241,10 +243,10 @@ std::optional<int> galvatron::parseCommandLine(const ToolText &tool,
   // a pipe that nobody reads, as there may be files to be written besides.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
-  // What is opened next is not to be taken for standard output.
+  // The file that is opened next must not take the number of standard output.
   sys::Process::FixupStandardFileDescriptors();
-  // What could not be written was told, if there is anybody to tell; a stream
-  // that remembers it would abort the process when it is destroyed.
+  // The write error has been reported; a stream that remembers it would abort
+  // the process when it is destroyed.
   outs(), errs();
   std::atexit([] {
     outs().clear_error();
@@ -258,7 +260,7 @@ std::optional<int> galvatron::parseCommandLine(const ToolText &tool,
   if (std::optional<std::string> problem = problemOf(category, arguments))
     return refuse(tool, *problem);
   cl::HideUnrelatedOptions(category);
-  // With a stream the parser returns where it would else exit with 1.
+  // The parser returns, if it is given a stream, instead of exiting with 1.
   std::string message;
   raw_string_ostream errors(message);
   if (cl::ParseCommandLineOptions(argc, argv, "", &errors))

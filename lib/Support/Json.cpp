@@ -16,8 +16,8 @@ using namespace llvm;
 
 namespace galvatron {
 
-/// Whether brackets outside of strings are nested deeper than a stack allows:
-/// the parser calls itself for each.
+/// Returns true if brackets outside of strings are nested deeper than a stack
+/// allows: the parser calls itself for each.
 static bool isTooDeep(StringRef text) {
   constexpr int kMostDeep = 1000;
   int depth = 0;
@@ -132,7 +132,7 @@ int64_t ObjectReader::integer(StringRef key) {
   const json::Value *value = get(key, true);
   if (!value)
     return 0;
-  // getAsInteger also takes 3.0 and refuses 3.5.
+  // llvm's getAsInteger also takes 3.0 and refuses 3.5.
   if (std::optional<int64_t> number = value->getAsInteger())
     return *number;
   fail("'" + pathOf(key) + "': expected an integer, found " + kindName(*value));

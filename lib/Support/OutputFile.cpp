@@ -104,7 +104,8 @@ std::error_code writeInPlace(StringRef path, StringRef bytes, bool append) {
   stream << bytes;
   stream.flush();
   error = stream.error();
-  // Or the stream's destructor ends the process with words of its own.
+  // The error is cleared, or the stream's destructor ends the process with
+  // words of its own.
   stream.clear_error();
   return error;
 }

@@ -117,8 +117,8 @@ std::string shortest(double value, const Unit &unit) {
   return "";
 }
 
-/// In the largest unit that is not above the value, or else in one that loses
-/// no digits.
+/// The unit is the largest one that is not above the value, or else one that
+/// loses no digits.
 std::string printScaled(double value, ArrayRef<Unit> units) {
   SmallVector<Unit, 8> order(units.begin(), units.end());
   llvm::sort(order, [&](const Unit &a, const Unit &b) {

@@ -136,7 +136,7 @@ TEST(CApi, NumbersAreThoseOfASessionInCpp) {
             maps[2].at(name + ".m").values);
   EXPECT_EQ(valuesOf(own, 0, GRT_VALUES_SECOND_STATE),
             maps[2].at(name + ".v").values);
-  // What is written is what a loss is of.
+  // The samples that are written are those of the loss.
   std::vector<double> values = maps[0].at(name).values;
   std::fill(values.begin(), values.end(), 0.0);
   ASSERT_EQ(grt_session_write(own, 0, values.data(), values.size()), 0);
@@ -187,7 +187,8 @@ TEST(CApi, GoesOnFromACheckpoint) {
     for (int number : {2, 3})
       expected[number - 2] = stepOf(own, number).loss;
   }
-  // Of the other plan, from the newest, without being told rate or seed.
+  // The session of the other plan resumes from the newest checkpoint, without
+  // being told rate or seed.
   grt_session_options options = optionsOf(bigram(1));
   options.seed = 99;
   options.resume = folder.c_str();
@@ -212,7 +213,8 @@ TEST(CApi, GoesOnFromACheckpoint) {
 }
 
 TEST(CApi, StructuresOfOtherSizesAreUnderstood) {
-  // Of a caller that knows less: what it lacks is zero, and not written.
+  // The structure of a caller that knows less: fields that it lacks are zero,
+  // and not written.
   grt_session_options options = optionsOf(bigram(1));
   options.size = offsetof(grt_session_options, resume);
   options.resume = "nowhere";
@@ -236,7 +238,7 @@ TEST(CApi, StructuresOfOtherSizesAreUnderstood) {
   EXPECT_EQ(after.learning_rate, 0.5);
   EXPECT_EQ(after.beta2, before.beta2);
   EXPECT_GT(after.eps, 0);
-  // Of one that knows more.
+  // The structure of one that knows more.
   struct Longer {
     grt_session_options options = optionsOf(bigram(1));
     uint64_t later = 0;
@@ -310,15 +312,15 @@ TEST(CApi, WhatIsWrongIsSaid) {
   values.beta1 = 1;
   expectError(grt_session_set_hyperparameters(own, &values), GRT_CODE_INVALID,
               "beta1: expected a number from 0 to below 1, found 1");
-  // Nothing of this has harmed it.
+  // The session still works.
   EXPECT_GT(stepOf(own, 1).loss, 0);
   EXPECT_STREQ(grt_error_text(), "");
 }
 
-/// Of the processes of a test, which are children of this one.
+/// The processes of a test are children of this one.
 const uint16_t firstPort = uint16_t(20000 + getpid() * 4 % 12000);
 
-/// Does `body(process)` in two processes; their exit codes.
+/// Runs `body(process)` in two processes and returns their exit codes.
 template <typename Body> std::vector<int> inTwoProcesses(Body body) {
   std::vector<pid_t> children;
   for (int process : {0, 1})

@@ -76,8 +76,8 @@ Verdict judgeCommands(const std::function<void(gvx::Tables &)> &change) {
   return judgeOf(changed);
 }
 
-/// How many changes of a kind are refused, of how many. None of the others may
-/// be one that the model finds.
+/// The number of refused changes of a kind, and of all of it. None of the
+/// others may be one that the model finds.
 struct Count {
   int refused = 0, all = 0;
 
@@ -116,7 +116,7 @@ TEST(ChangedPrograms, OffsetsOfBuffers) {
                 tables.buffers[i].offset += GRT_ALIGNMENT;
               }),
               "buffer row " + std::to_string(i));
-  // What lies in the middle of a region that others fill stays unnoticed.
+  // A change in the middle of a region that others fill stays unnoticed.
   EXPECT_GE(count.refused, count.all / 2) << count.all;
 }
 
@@ -305,7 +305,8 @@ TEST(ChangedPrograms, WaitsForSumsThatAreLeftOutMovedOrOnAnotherStream) {
             tables.commands[row].stream = GRT_STREAM_TRANSFER;
           },
           "another stream");
-      // Behind the call or the exchange that it stands before.
+      // The command moves behind the call or the exchange that it stands
+      // before.
       size_t user = row;
       while (before.commands[user].kind != gvx::CommandKind::Call &&
              before.commands[user].kind != gvx::CommandKind::Reshard)

@@ -914,7 +914,7 @@ TEST(Weights, CopiesOfTiedTensorsHaveTheirValues) {
       Status status = load(hasTable, type, 0, shape);
       EXPECT_TRUE(status) << status.message();
     }
-  // Of 200 drawn copies those are taken that have all values.
+  // The copies taken are those of 200 drawn ones that have all values.
   std::mt19937_64 random(7);
   for (int draw = 0; draw < 200; ++draw) {
     bool hasTable = random() % 4, same = random() % 3 == 0;

@@ -224,7 +224,7 @@ TEST(Commands, SayHowManyGraphsAStepIs) {
   EXPECT_EQ(captured(Lowered{compiledProgram("late")}), "0 gradients are late");
 }
 
-/// What is made of equal tasks is equal, and has no rows that nobody names.
+/// Equal tasks give equal commands, without rows that nobody names.
 TEST(Commands, AreMadeOnce) {
   gvx::Tables tables = tablesOf(ModelPlan());
   const std::string before = tables.file();
@@ -236,8 +236,8 @@ TEST(Commands, AreMadeOnce) {
   EXPECT_EQ(tables.read, nullptr);
 }
 
-/// What waits for sums of gradients is for the compiler to say, and is a
-/// command in front of the layer's functions.
+/// The compiler says what waits for sums of gradients, and it is a command in
+/// front of the layer's functions.
 TEST(Commands, WaitForSumsWhereTheCompilerSays) {
   gvx::Tables tables = tablesOf(ModelPlan());
   const size_t none = tables.commands.size();

@@ -637,8 +637,8 @@ TEST(Dataset, ProcessesReadTheirSamplesAlone) {
   }
 }
 
-/// Of long files the front is checked when they are opened and the rest as it
-/// is read: a trillion tokens (in a file with a hole) are there at once.
+/// The front of a long file is checked when it is opened and the rest as it is
+/// read: a trillion tokens (in a file with a hole) are there at once.
 TEST(Dataset, LongFilesAreCheckedAsTheyAreRead) {
   constexpr uint64_t trillion = 1'000'000'000'000;
   std::string path = write("long.u16", "");

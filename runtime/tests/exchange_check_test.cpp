@@ -16,8 +16,8 @@ using namespace grt;
 
 namespace {
 
-/// From four ranks with two samples each to four of which two pairs have four
-/// each, on the same devices.
+/// The exchange is from four ranks with two samples each to four of which two
+/// pairs have four each, on the same devices.
 struct Boundary {
   Role role;
   Layer front, behind;
@@ -97,7 +97,7 @@ TEST(ExchangeCheck, SamplesAreThoseOfBothEnds) {
   }
 }
 
-/// Where several ranks hold a sample it is free which of them gives it.
+/// Any one of several ranks that hold a sample may give it.
 TEST(ExchangeCheck, AnyHolderMayGiveASample) {
   Boundary back;
   std::swap(back.front, back.behind);
@@ -140,7 +140,7 @@ TEST(ExchangeCheck, WhetherRanksHaveTheSameSamples) {
   Layer sharded = b.front;
   sharded.levels[0].axis = GRT_AXIS_SDP;
   EXPECT_TRUE(haveSameSamples(b.role, b.front, sharded));
-  // As many, but in another order.
+  // The ranks are as many, but in another order.
   Layer inner = b.behind, outer = b.behind;
   outer.levels = {{GRT_AXIS_TP, 2, 2}, {GRT_AXIS_SDP, 2, 1}};
   EXPECT_FALSE(haveSameSamples(b.role, inner, outer));

@@ -58,7 +58,7 @@ TEST(Beat, ReportsAsBytes) {
       damaged[random() % damaged.size()] = char(random());
     decodeReports(damaged);
   }
-  // What is too long is cut.
+  // A text that is too long is cut.
   reports[0].ranks[0].doing = std::string(1000, 'x');
   reports[0].ranks[0].peers.assign(100, 1);
   again = decodeReports(encode(reports));
@@ -214,8 +214,8 @@ TEST_F(Simulation, MessagesAndBytesAreAsDocumented) {
   for (int i = 0; i < 3; ++i)
     before[i] = countsOf(three[i]);
   run.runUntil(faultAt + seconds);
-  // In each second one message each way over every connection; a second more or
-  // less for where the ten seconds begin, and beats come a tick late.
+  // Every connection carries one message each way in each second; a second more
+  // or less for where the ten seconds begin, and beats come a tick late.
   const double connections[] = {options.perHost - 1.0 + hosts - 1,
                                 double(options.perHost), 1};
   for (int i = 0; i < 3; ++i) {
@@ -263,7 +263,7 @@ TEST_F(Simulation, ADeadRelayIsNotItsHost) {
   expectVerdict(named(relay) + ended, 1.5, {relay});
 }
 
-/// In any order: the relay may have told of some before it goes itself.
+/// The order is free: the relay may have told of some before it goes itself.
 TEST_F(Simulation, AHostWhoseProcessesDie) {
   resize(64);
   for (options.seed = 1; options.seed <= 20; ++options.seed) {
@@ -402,7 +402,7 @@ TEST_F(Simulation, AFailureGoesRoundAStoppedRelay) {
 }
 
 TEST_F(Simulation, ALauncherThatEndsAllChangesNoVerdict) {
-  // mpirun sends SIGTERM to the others of a dead process, soon.
+  // The launcher mpirun sends SIGTERM to the others of a dead process, soon.
   for (int gone : {victim, relay}) {
     start().kill(gone);
     run->holdUp(gone);
@@ -422,7 +422,7 @@ TEST_F(Simulation, ALauncherThatEndsAllChangesNoVerdict) {
       run->terminate(process->number);
   });
   expectVerdict(named(relay) + ended, 1.5, hostOfVictim());
-  // Without a loss it ends all.
+  // A run without a loss ends all.
   start();
   for (const auto &process : run->processes)
     run->terminate(process->number);
@@ -450,8 +450,8 @@ TEST_F(Simulation, SlowMessagesAndProcessesAreNoFault) {
     EXPECT_LT(process->ended, 0) << process->number;
 }
 
-/// As by Ctrl-Z and fg, or a machine that is frozen for a while: nobody takes
-/// the time in which all stood still for a sign that others are gone.
+/// All processes stop for a while, as by Ctrl-Z and fg or on a machine that is
+/// frozen: none takes that time for a sign that others are gone.
 TEST_F(Simulation, ARunThatWasStoppedGoesOn) {
   start();
   for (int process = 0; process < options.processes; ++process) {

@@ -41,8 +41,8 @@ using namespace grt::test;
 
 namespace {
 
-/// What a kernel does besides its work, on every call of one kind.
-/// Atomic, because a rank that hangs for ever outlives its test.
+/// The action of a kernel besides its work, on every call of one kind. It is
+/// atomic, because a rank that hangs for ever outlives its test.
 struct Fault {
   using Act = void (*)(const grt_call *call);
   std::atomic<grt_kernel> kernel = GRT_KERNEL_COUNT;
@@ -146,7 +146,7 @@ bool isVictim(const grt_call *call) {
   return call->coordinates->dp_index == 1 && call->step->step == 2;
 }
 
-/// Does not come back before `released`, on one rank in step 2.
+/// The kernel returns only after `released`, on one rank in step 2.
 void hang(const grt_call *call) {
   while (isVictim(call) && !released)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -172,7 +172,7 @@ TEST_F(Failure, AStuckRankIsNamedWithItsOperationAndWhoWaits) {
        "rank 0 waits for it: step 2, ", "rank 2 waits for it: step 2, ",
        "waiting for ranks ",
        "; rank 1 never enqueued all-reduce 4 of 'dp' (ranks 0 to 3)"});
-  // What the ranks did last was taken down.
+  // The last actions of the ranks were recorded.
   EXPECT_EQ(run.session->flightNote(),
             "the last operations of the ranks are in '" + options.flightFile +
                 "'");
@@ -460,7 +460,7 @@ TEST_F(Failure, RanksWithoutACommandAreNotStuck) {
 }
 
 TEST_F(Failure, RanksThatWaitForEachOtherAreNamed) {
-  // What the proof excludes: two ranks in different collectives.
+  // Two ranks are in different collectives, which the proof excludes.
   ThreadsWorld world(2);
   std::vector<std::unique_ptr<Activity>> activities;
   std::vector<std::unique_ptr<Communicator>> communicators;
@@ -503,8 +503,8 @@ TEST_F(Failure, RanksThatWaitForEachOtherAreNamed) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-/// What a process says that reports fatal signals and makes two steps; it is to
-/// end by itself with exit code 1.
+/// The output of a process that reports fatal signals and makes two steps; it
+/// is to end by itself with exit code 1.
 std::string lastWordsOfASession() {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);

@@ -17,10 +17,10 @@
 
 namespace grt::test {
 
-/// What a disk forgets when the power fails: all that was not flushed. Of what
-/// file systems may do it is the worst: bytes of files that were not flushed
-/// are gone, names of folders that were not flushed are the old ones, but what
-/// was removed stays removed.
+/// The loss of a disk when the power fails: all that was not flushed. It is the
+/// worst that file systems may do: bytes of files that were not flushed are
+/// gone, names of folders that were not flushed are the old ones, but what was
+/// removed stays removed.
 class ForgetfulDisk {
 public:
   /// Notes an operation that is about to be done.

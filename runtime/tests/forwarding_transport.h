@@ -14,8 +14,8 @@
 
 namespace grt::test {
 
-/// Does what the transport does that it stands on; tests override what they
-/// watch. It does not end the other one.
+/// Forwards every call to the transport that it stands on; tests override what
+/// they watch. It does not end the other one.
 class ForwardingTransport : public Transport {
 public:
   explicit ForwardingTransport(Transport &inner) : inner(inner) {}

@@ -65,7 +65,7 @@ TEST(JsonTree, ValuesAndTheirPlaces) {
   EXPECT_EQ(tree->kind(*tree->find(*d, "e")), Kind::Null);
   EXPECT_EQ(tree->kind(*tree->find(*d, "f")), Kind::True);
   EXPECT_FALSE(tree->find(*d, "h"));
-  // In any order, and again.
+  // Members are read in any order, and again.
   EXPECT_EQ(tree->find(0, "a"), a);
   EXPECT_EQ(tree->find(0, "c\u00e9\n"), c);
   const auto b = tree->find(*a + 3, "b");
@@ -132,7 +132,7 @@ TEST(JsonTree, WhatIsNoJson) {
     EXPECT_TRUE(JsonTree::parse(text)) << text;
 }
 
-/// How deep values nest costs no stack.
+/// Deep nesting costs no stack.
 TEST(JsonTree, DeepOnes) {
   const size_t depth = 1 << 16;
   const std::string open(depth, '['), close(depth, ']');

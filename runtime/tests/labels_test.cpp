@@ -134,7 +134,7 @@ TEST(BestFit, PiecesStandInSamplesOnce) {
       EXPECT_TRUE(std::is_sorted(sample.begin(), sample.end()));
     }
     EXPECT_EQ(seen, std::vector<int>(lengths.size(), 1));
-    // At most one sample is half full: a piece of it would have gone to
+    // One sample at most is half full: a piece of it would have gone to
     // another.
     if (most == 0)
       EXPECT_LE(std::count_if(samples.begin(), samples.end(),

@@ -33,7 +33,7 @@ TEST(LayerSizes, DoubleThenHalveThenAdd) {
   EXPECT_EQ(upTo(1000, 8), (Sizes{1, 2, 4, 8}));
 }
 
-/// Whatever the bound is, the largest size that fits is found, no size is tried
+/// The largest size that fits is found whatever the bound is, no size is tried
 /// twice, and none beyond the one that may be.
 TEST(LayerSizes, TheLargestThatFitsIsFound) {
   for (int64_t largest : {1, 7, 64, 100})
@@ -88,7 +88,7 @@ TEST(LayerProfile, IsWhatSolveReads) {
   is("/weight_bytes", "[40]");
   is("/optimizer_state_bytes", "[80]");
   is("/update_cpu_sec", "[0.25]");
-  // Of one size all is in proportion.
+  // All figures of one size are in proportion.
   profile.measured = {{4, measurementOf(64, 0.5)}};
   profile.sizes = {Sizes{4}, Sizes{4}};
   json = nlohmann::json::parse(toHarmonyJson(profile));

@@ -102,7 +102,7 @@ TEST(LearningRun, ResumesWithWhatTheCheckpointHas) {
   ASSERT_EQ(result.exitCode, 0) << result.output;
   EXPECT_FALSE(has(result, "the checkpoint's were")) << result.output;
   EXPECT_EQ(finalLoss(out + "/learning.json"), whole);
-  // What goes on differently is said.
+  // Differences from the first run are said.
   std::filesystem::remove_all(kept + "/step-00000012");
   result = runTool(common + " --resume --steps=12 --accumulate=1 "
                             "--parameter-groups=none");
@@ -114,7 +114,7 @@ TEST(LearningRun, ResumesWithWhatTheCheckpointHas) {
       << result.output;
 }
 
-/// What the alphabet says in two lines of three: the more of it is learned, the
+/// The alphabet stands in two lines of three: the more of it is learned, the
 /// worse are the others.
 std::string notQuiteTheAlphabet() {
   std::string text;
@@ -170,7 +170,7 @@ TEST(LearningRun, EndsWhenValidationLearnsNothingAndKeepsTheBest) {
   result = runTool(part + " --resume --steps=60 --patience=4");
   ASSERT_EQ(result.exitCode, 0) << result.output;
   EXPECT_EQ(end("steps"), 2);
-  // Of other data nothing is known.
+  // The best loss on other data is not known.
   result = runTool(program(2) + " --data=" + alphabet() +
                    " --validation-data=" + alphabet() +
                    " --lr=0.3 --validate-every=2 --resume --steps=" +

@@ -154,7 +154,7 @@ std::vector<ParameterGroup> groupsOf(const std::string &text) {
 }
 
 TEST(Learning, GroupsUnderEveryPlan) {
-  // What is frozen stays, and is not in the norm.
+  // Frozen parameters stay, and are not in the norm.
   const std::string text = "*:lr=0.5;mix.*:lr=2,decay=0.3;*bias:frozen";
   for (const char *optimizer : {"adamw", "sgd"}) {
     std::optional<TensorMap> first;

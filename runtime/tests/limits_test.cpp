@@ -208,7 +208,7 @@ TEST(Outputs, PathsThatLeadNowhereAreRefusedWithTheirReason) {
   fs::remove_all(path);
 }
 
-/// Nothing is written over what is read, by whatever name, nor twice.
+/// No output overwrites an input, by whatever name, or another output.
 TEST(Outputs, AreFilesOfTheirOwn) {
   std::string path = testing::TempDir() + "outputs-own-" +
                      std::to_string(getpid()),

@@ -10,7 +10,8 @@
 #include "temporary_folder.h"
 
 int main(int argc, char **argv) {
-  // As grt::setLibraryVariables(): tests run beside each other.
+  // The variables are those of grt::setLibraryVariables(): tests run beside
+  // each other.
   setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0);
   testing::InitGoogleTest(&argc, argv);
   TemporaryFolder folder;

@@ -123,7 +123,7 @@ TEST(Numbering, FindsOneExactlyWhereThereIsOne) {
 }
 
 TEST(Numbering, RanksThatWereDealtRoundTheHostsCome) {
-  // mpirun --map-by node on two hosts: 0, 2, 4, .. on the first.
+  // Ranks of mpirun --map-by node on two hosts: 0, 2, 4, .. on the first.
   const Numbers ranks(8, 1), nodes = nodesOf({4, 4});
   EXPECT_EQ(numberProcesses(ranks, Numbers{0, 1, 0, 1, 0, 1, 0, 1}, nodes),
             (Numbers{0, 2, 4, 6, 1, 3, 5, 7}));

@@ -41,7 +41,7 @@ Options parsed(std::vector<std::string> arguments) {
   return options;
 }
 
-/// What cannot be meant, behind a program's name, and the nearest that can.
+/// Wrong options behind a program's name, and the nearest right ones.
 TEST(Options, CombinationsAreRefused) {
   using Arguments = std::vector<std::string>;
   auto refusal = [](Arguments arguments) {
@@ -120,7 +120,7 @@ TEST(Options, CombinationsAreRefused) {
         << (arguments.empty() ? "" : arguments.back());
 }
 
-/// From one byte on, as far as numbers of 63 bits go.
+/// Sizes go from one byte as far as numbers of 63 bits.
 TEST(Options, SizesHaveBounds) {
   auto size = [](const std::string &text) -> std::optional<uint64_t> {
     Options options;
@@ -403,7 +403,7 @@ TEST(Page, EscapesAndTakesWhatIsNotFinite) {
   EXPECT_NE(text.find("&lt;b&gt; &amp; co"), std::string::npos);
   EXPECT_EQ(text.find("nan"), std::string::npos);
   EXPECT_EQ(text.find("inf"), std::string::npos);
-  // What was not measured has no picture.
+  // A figure that was not measured has no picture.
   EXPECT_EQ(text.find("Gradient norm"), std::string::npos);
   content.norms.add(2, 4);
   EXPECT_NE(pageText(content).find("<h2>Gradient norm</h2>"),
@@ -550,7 +550,7 @@ TEST(Page, LiveMemoryIsDrawnOverTheStep) {
   EXPECT_EQ(numberBefore(sent, "y"), numberBefore(forward, "y") + whole / 2);
 }
 
-/// What is drawn in a colour stands below the picture with its name.
+/// Every colour stands below the picture with its name.
 TEST(Page, ColoursOfAStepAreNamed) {
   using Kind = grt::StepPicture::Kind;
   PageContent content;

@@ -86,7 +86,7 @@ TEST(Outcome, ARefusedRunLeavesNoCheckpointFolder) {
     EXPECT_EQ(result.exitCode, 2) << result.output;
     EXPECT_FALSE(std::filesystem::exists(out)) << refused;
   }
-  // What was there stays, and so does what has a checkpoint.
+  // Files that were there stay, and so do those with a checkpoint.
   std::filesystem::create_directories(kept);
   EXPECT_EQ(runTool(run + " --resume --steps=2 --min-lr=9").exitCode, 2);
   EXPECT_EQ(contents(out), std::set<std::string>({out + "/a", kept}));
@@ -288,7 +288,7 @@ TEST(Outcome, ASignalSavesTheModel) {
     EXPECT_FALSE(has(result, "generated:"));
     Json values = summaryOf(summary);
     EXPECT_EQ(values["ended-by"], word);
-    // What was saved are the weights of that step.
+    // The saved weights are those of that step.
     std::string again = checkpoints("saved-whole");
     Result whole = runTool(
         common() + " --steps=" + std::to_string(values["steps"].get<int>()) +
@@ -478,14 +478,14 @@ TEST(Outcome, LinesEveryNStepsSayEpochAndTimeLeft) {
   // The first, the last, every tenth, and those that validate.
   EXPECT_EQ(steps, (std::vector<int>{1, 10, 13, 20, 25})) << result.output;
   EXPECT_TRUE(has(result, "best validation loss 5."));
-  // Without the option every line is there, as scripts know it.
+  // Every line is there without the option, as scripts know it.
   result = runTool(common() + " --steps=4");
   EXPECT_TRUE(has(result, "\nstep 3 loss "));
   EXPECT_FALSE(has(result, " left "));
 }
 
 TEST(Outcome, ATerminalGetsALineNowAndThen) {
-  // script(1) gives the command a terminal. Steps of a fraction of a
+  // The command runs in a terminal, by script(1). Steps of a fraction of a
   // millisecond have a line a second, and all are in the log.
   std::string log = folder() + "/terminal.jsonl";
   std::string command = std::string(GALVATRON_RUN) + " " + common() +
@@ -565,7 +565,7 @@ TEST(Outcome, AMixtureOfAnOlderVersionGoesOnIfToldTo) {
   std::string run = program(1) + " --checkpoint=" + kept +
                     " --data=0.5:" + one + " --data=0.5:" + one;
   ASSERT_EQ(runTool(run + " --steps=2").exitCode, 0);
-  // What an older version wrote, with the sums of its files.
+  // The checkpoint of an older version, with the sums of its files.
   ASSERT_EQ(std::system(("cd '" + kept +
                          "/step-00000002' && grep -q 'mixture in passes' "
                          "checkpoint.json && sed -i 's/mixture in "
@@ -638,7 +638,7 @@ TEST(Outcome, EvaluatesWithoutTraining) {
   EXPECT_TRUE(has(result, "evaluation loss ")) << result.output;
   EXPECT_EQ(values["steps"], 0);
 
-  // Without the fraction all samples count.
+  // All samples count without the fraction.
   result = runTool(common() + " --evaluate --summary=" + summary);
   EXPECT_EQ(result.exitCode, 0);
   EXPECT_TRUE(has(result, "the weights are random ones")) << result.output;

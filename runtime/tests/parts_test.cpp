@@ -118,7 +118,7 @@ TEST(InitialValues, DependOnNothingButSeedNameAndElement) {
   EXPECT_NE(whole, other);
 }
 
-// Whatever instructions make them, also where an index outgrows 32 bits.
+// Results are the same with all instructions, and if an index outgrows 32 bits.
 TEST(InitialValues, AreSumsOfPhilox) {
   PhiloxKey key = philoxKey(3, hashName("a"));
   for (uint64_t first : {uint64_t(0), (uint64_t(1) << 32) - 300}) {

@@ -30,7 +30,7 @@ TEST(Placement, TakesTheOneOfItsNumber) {
   EXPECT_EQ(chooseDevice(Launch(), 8, false), 0);
   EXPECT_EQ(chooseDevice(launched(11, 3), 8, false), 3);
   EXPECT_EQ(chooseDevice(launched(15, 7), 8, false), 7);
-  // srun --gpus-per-task=1, Kubernetes: each sees its own one.
+  // Each process sees its own card under srun --gpus-per-task=1 and Kubernetes.
   EXPECT_EQ(chooseDevice(launched(15, 7), 1, false), 0);
   EXPECT_EQ(chooseDevice(launched(15, 7), 4, true), 3);
   Launch unknown = launched(2, 0);
@@ -51,7 +51,7 @@ TEST(Placement, RefusesANumberThatHasNoDevice) {
   }
 }
 
-/// What a backend's devices are asked for.
+/// The questions to a backend's devices.
 struct AskedCards {
   static inline int count = 4, used = -1;
   grt_backend table{};
@@ -117,7 +117,7 @@ TEST(Placement, FindsRanksOnOneDevice) {
 
 #ifdef GALVATRON_RUN
 
-/// galvatron-run with a program for the backend `cards`.
+/// Runs galvatron-run with a program for the backend `cards`.
 class PlacedRuns : public Launched {
 protected:
   std::string tool(const std::string &options = "") const {

@@ -294,7 +294,7 @@ TEST(Preflight, AProcessRunsNearItsCard) {
   std::ofstream(device + "/local_cpulist") << "0\n";
   EXPECT_EQ(readNearCores(folder, "0000:1b:00.0"), Cores{0});
   EXPECT_EQ(readNearCores(folder, "0000:1c:00.0"), Cores());
-  // Of a thread and those that it starts.
+  // The limit of a thread and those that it starts.
   std::thread([&] {
     const int first = readMachine().allowed.front();
     EXPECT_TRUE(runOn({first}));
@@ -367,7 +367,7 @@ TEST(Preflight, ReadsAMachine) {
 
 #ifdef GALVATRON_RUN
 
-/// galvatron-run with a program for two GPUs, on the tests' NVML.
+/// Runs galvatron-run with a program for two GPUs, on the tests' NVML.
 class Checks : public Launched {
 protected:
   std::string tool(const std::string &cards, const std::string &rest = "") {
@@ -385,7 +385,8 @@ TEST_F(Checks, SayWhatIsWrongAndRunNothing) {
   expectSays("GPU: Card, driver 550.54.14 for CUDA up to 99.0\n");
   expectSays("2 ranks, 1 process on 1 host: ");
   EXPECT_EQ(output.find("error: "), std::string::npos) << output;
-  // As the command line that would follow; what a card lacks names it.
+  // The text is the command line that would follow; a missing property of a
+  // card is named.
   EXPECT_EQ(run(tool("99000 90 80 79 4711 90 80 0 0",
                      "--data=text.txt --steps=3 --check")),
             2);

@@ -28,7 +28,8 @@ using namespace grt::profile;
 
 namespace {
 
-/// Of `size` ranks the others answer what `answer` makes of this one's number.
+/// A group of `size` ranks in which the others answer what `answer` makes of
+/// this one's number.
 class Alone : public Communicator {
 public:
   Alone(int rank, int size, std::function<double(int rank, double own)> answer)
@@ -86,7 +87,7 @@ public:
   /// Ranks and bytes.
   using Transfers = std::set<std::pair<int, uint64_t>>;
   Transfers sent, received;
-  /// By kind the members and the bytes in full.
+  /// The members and the bytes in full, by kind.
   std::map<std::string, std::set<std::pair<std::vector<int>, uint64_t>>> made;
 
 private:

@@ -65,7 +65,7 @@ protected:
   }
   void TearDown() override {
     fs::remove_all(folder);
-    // mpirun removes them when it has seen all processes end.
+    // The launcher mpirun removes them when it has seen all processes end.
     for (int i = 0; i < 500 && !segments().empty(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_EQ(segments(), std::set<std::string>())
@@ -271,7 +271,7 @@ TEST_F(ProcessesTest, AKilledProcessEndsTheOthers) {
     Result result = disturb(rank, SIGKILL);
     std::string lost = "process " + std::to_string(rank) + " (rank " +
                        std::to_string(rank) + ", pid ";
-    // mpirun's own code is that of the process of which it hears first.
+    // The exit code of mpirun is that of the process of which it hears first.
     EXPECT_TRUE(result.exitCode == 4 || result.exitCode == 128 + SIGKILL)
         << result.exitCode << result.output;
     size_t at = result.output.find(lost);

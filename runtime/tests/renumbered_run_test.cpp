@@ -43,7 +43,7 @@ struct Placed {
   bool anyPlacement = false; ///< of SessionOptions
 };
 
-/// tp2 inside sdp2 on four ranks.
+/// The plan is tp2 inside sdp2 on four ranks.
 ModelPlan planOf(const std::string &nodes) {
   ModelPlan plan;
   plan.layers[0].levels = {{"sdp", 2}, {"tp", 2}};
@@ -130,8 +130,8 @@ std::string contents(const std::string &path) {
 
 class RenumberedRun : public testing::Test {
 protected:
-  /// What each process said, in the launcher's order; the model of the run is
-  /// in `model`.
+  /// The output of each process, in the launcher's order; the model of the run
+  /// is in `model`.
   std::vector<std::string> run(const Placed &placed) {
     const std::string folder = testing::TempDir() + "renumbered";
     std::filesystem::remove_all(folder);
@@ -172,7 +172,7 @@ protected:
     return said;
   }
 
-  /// What stands behind `key` in the lines that begin with it.
+  /// The texts behind `key` in the lines that begin with it.
   static std::string lines(const std::string &said, const std::string &key) {
     std::istringstream all(said);
     std::string result;
@@ -210,7 +210,7 @@ TEST_F(RenumberedRun, RanksThatWereDealtRoundTheHostsGiveTheSameResults) {
   expectNumbers({{"a", "b", "a", "b"}, twoPairs}, {0, 2, 1, 3});
   EXPECT_NE(renumbering.find("'a' has 0, 1, 'b' has 2, 3"), std::string::npos)
       << renumbering;
-  // What is right stays, on hosts that have room for several nodes as well.
+  // A right order stays, on hosts that have room for several nodes as well.
   expectNumbers({{"a", "a", "b", "b"}, twoPairs}, {0, 1, 2, 3});
   EXPECT_EQ(renumbering, "");
 }

@@ -174,7 +174,7 @@ TEST(Restarts, ADamagedCheckpointIsSetAsideForTheOneBefore) {
   Status damaged = verifyCheckpoint(newest);
   EXPECT_EQ(damaged.exitCode(), 2);
   EXPECT_TRUE(has(damaged.message(), "do not add up to their checksum"));
-  // Without restarts somebody has to decide.
+  // A run without restarts leaves the decision to its user.
   result = runTool(common(kept) + " --resume --steps=8");
   EXPECT_EQ(result.exitCode, 2);
   EXPECT_TRUE(has(result.output, "; '" + kept +
@@ -190,7 +190,7 @@ TEST(Restarts, ADamagedCheckpointIsSetAsideForTheOneBefore) {
       << result.output;
   EXPECT_TRUE(std::filesystem::exists(newest + ".damaged"));
   EXPECT_TRUE(verifyCheckpoint(kept + "/step-00000008"));
-  // Of those set aside the newest stays.
+  // The newest of those set aside stays.
   EXPECT_TRUE(setCheckpointAside(kept + "/step-00000008"));
   EXPECT_FALSE(std::filesystem::exists(newest + ".damaged"));
   EXPECT_TRUE(std::filesystem::exists(kept + "/step-00000008.damaged"));
@@ -244,8 +244,8 @@ TEST(Restarts, ASignalEndsTheRunAndIsNoFailure) {
   EXPECT_FALSE(has(result.output, "restart 1")) << result.output;
 }
 
-/// What asks a run for something while it goes on does not end it, neither the
-/// command that waits nor an attempt that has just been started.
+/// A request to a run does not end it, neither the command that waits nor an
+/// attempt that has just been started.
 TEST(Restarts, AWishReachesTheRunAndDoesNotEndIt) {
   std::string kept = checkpoints("restart-wish");
   std::string traces = folder() + "/wish";
@@ -292,7 +292,7 @@ TEST(Restarts, Refusals) {
   EXPECT_TRUE(has(result.output, "--restarts: this launcher does not say which "
                                  "of how many processes this is"))
       << result.output;
-  // mpirun on two machines.
+  // The launcher is mpirun on two machines.
   setenv("OMPI_COMM_WORLD_RANK", "0", 1);
   setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
   setenv("OMPI_COMM_WORLD_LOCAL_RANK", "0", 1);
@@ -315,7 +315,7 @@ TEST(Restarts, Refusals) {
   EXPECT_TRUE(has(result.output, "--elastic: this process has all ranks"));
 }
 
-/// srun's processes meet where the first of its machines is.
+/// The rendezvous of srun's processes is on the first of its machines.
 TEST(Restarts, SlurmSaysWhereProcess0Is) {
   const std::pair<const char *, const char *> variables[] = {
       {"PMIX_RANK", "0"},     {"SLURM_PROCID", "0"},

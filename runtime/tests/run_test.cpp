@@ -125,7 +125,7 @@ TEST(Run, NothingIsRecordedWithoutTraceSteps) {
             std::string::npos);
 }
 
-/// How often a text stands in another.
+/// Returns how often a text stands in another.
 size_t count(const std::string &text, const std::string &part) {
   size_t found = 0;
   for (size_t at = text.find(part); at != std::string::npos;
@@ -244,7 +244,7 @@ TEST(Run, ResumesBitwiseAndUnderAnotherPlan) {
   ASSERT_EQ(runTool(program(2) + data + schedule + summary).exitCode, 0);
   double whole = finalLoss(out + "/summary.json");
 
-  // What is not given again is taken from the checkpoint.
+  // Options that are not given again are taken from the checkpoint.
   std::string common =
       program(2) + data + " --checkpoint=" + kept + " --checkpoint-every=10";
   Result result =
@@ -293,7 +293,7 @@ TEST(Run, ResumesBitwiseAndUnderAnotherPlan) {
         << result.output;
   }
 
-  // Without a step left it is a way to get the model out.
+  // A run with no step left is a way to get the model out.
   result = runTool(common + " --steps=0 --resume --save=" + out + "/exported");
   ASSERT_EQ(result.exitCode, 0) << result.output;
   auto [header, values] = readSafetensors(out + "/exported/model.safetensors");

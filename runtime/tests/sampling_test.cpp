@@ -14,7 +14,7 @@
 
 namespace {
 
-/// How often each of some logits is drawn of so many.
+/// Counts how often each of some logits is drawn of so many.
 std::vector<int> draws(const std::vector<double> &logits, Sampling sampling,
                        int count) {
   std::vector<int> result(logits.size());
@@ -73,7 +73,7 @@ TEST(Sampling, OnlyTheLikeliestAreDrawn) {
   sampling.topP = 0.1;
   seen = draws(logits, sampling, 100);
   EXPECT_EQ(seen[1], 100);
-  // Of those that top-k leaves: of 1.0 of what the three have.
+  // The share is of those that top-k leaves: of 1.0 of what the three have.
   sampling.topK = 3;
   sampling.topP = 0.999;
   EXPECT_GT(draws(logits, sampling, 4000)[3], 300);

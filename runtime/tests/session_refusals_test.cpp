@@ -51,7 +51,8 @@ std::string callRefusal(ModelPlan plan,
     StepResult result;
     status = session->step(result);
   }
-  // What is proven of the whole program is refused before there are ranks.
+  // Faults that are proven of the whole program are refused before there are
+  // ranks.
   const bool isProgram = status.message().starts_with("program 'test': ");
   EXPECT_EQ(status.exitCode(), status ? 0 : isProgram ? 2 : 1);
   return status.message();
@@ -282,7 +283,7 @@ TEST(SessionRefusals, CallsThatOrderStreams) {
   for (LayerPlan &layer : plan.layers)
     layer.levels = {{"sdp", 2}};
   plan.stages = {{{0, 1, 2}, {0, 1}}};
-  // Of the functions with most events the last one, and other streams.
+  // The last one of the functions with most events, and other streams.
   auto all = [&](uint32_t event, uint32_t stream) {
     return callRefusal(plan, [&](gvx::Tables &tables) {
       uint32_t last = 0;
@@ -313,7 +314,7 @@ struct Refusing {
     EXPECT_TRUE(status) << status.message();
   }
 
-  /// What it says of a step over so many batches of the program.
+  /// The error of a step over so many batches of the program.
   std::string step(size_t parts = 1) {
     std::vector<int32_t> values(parts * size_t(plan.batch * plan.seqLen), 1);
     status = session->setBatch(values, values);

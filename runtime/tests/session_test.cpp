@@ -35,7 +35,7 @@ using namespace grt::test;
 
 namespace {
 
-/// What a run leaves behind.
+/// The results of a run.
 struct Trace {
   std::vector<double> losses, norms;
   TensorMap firstGradients, parameters;
@@ -60,7 +60,7 @@ Batch makeBatch(const ModelPlan &plan, int step, bool gaps = true) {
   return batch;
 }
 
-/// How many labels are what the model predicts, asked sample by sample.
+/// The number of labels that the model predicts, asked sample by sample.
 uint64_t hitsOf(const ModelPlan &plan, const Batch &batch, Session &session) {
   uint64_t hits = 0;
   auto length = size_t(plan.seqLen);
@@ -75,8 +75,8 @@ uint64_t hitsOf(const ModelPlan &plan, const Batch &batch, Session &session) {
   return hits;
 }
 
-/// With GRT_TEST_STREAMS everything runs on a model of a device that checks how
-/// it is used, and programs use its streams.
+/// Everything runs, with GRT_TEST_STREAMS, on a model of a device that checks
+/// how it is used, and programs use its streams.
 bool onStreams() { return std::getenv("GRT_TEST_STREAMS"); }
 
 /// The backend of the library that GRT_TEST_BACKEND names; null without it.
@@ -223,8 +223,8 @@ TEST(Session, LossFallsOnOneRank) {
   ASSERT_TRUE(session->evaluate(loss, values, &hits));
   EXPECT_EQ(hits, hitsOf(plan, batch, *session));
   EXPECT_GT(hits, values / 2);
-  // Where all logits are the same every label has the largest; what is no label
-  // has none.
+  // Every label has the largest logit if all are the same; a value that is no
+  // label has none.
   TensorMap parameters;
   ASSERT_TRUE(session->parameters(parameters));
   for (auto &[name, tensor] : parameters) {
@@ -329,7 +329,8 @@ TEST(Session, TensorParallelVocabularyWithShortLastShard) {
       }
 }
 
-/// What no program of the compiler has yet: all-to-alls, shifts, the largest.
+/// Collectives of which the compiler makes few or none: all-to-alls, shifts,
+/// the largest.
 TEST(Session, BlocksMoveBetweenRanksAndComeBack) {
   for (int64_t degree : {2, 4})
     for (bool f64 : {true, false}) {
@@ -343,7 +344,7 @@ TEST(Session, BlocksMoveBetweenRanksAndComeBack) {
       const Trace expected = run(plan, 2);
       plan.movesBlocks = true;
       const Trace found = run(plan, 2);
-      // To the last bit.
+      // The values agree to the last bit.
       EXPECT_EQ(found.losses, expected.losses);
       EXPECT_EQ(found.norms, expected.norms);
       EXPECT_EQ(found.hits, expected.hits);
@@ -539,7 +540,7 @@ TEST(Session, AnOverrunIsRefusedWithRankBufferAndRegion) {
   std::shared_ptr<const Program> program;
   ASSERT_TRUE(Program::loadMemory(code.file(), "test", program));
   std::unique_ptr<Session> session;
-  // Before anything runs.
+  // The error comes before anything runs.
   Status status = Session::create(program, testOptions(), session);
   EXPECT_EQ(status.exitCode(), 1);
   EXPECT_NE(status.message().find("layer 'layer2': buffer 0 of 'begin' covers "
@@ -609,8 +610,7 @@ TEST(Session, BatchesAreChecked) {
             "parameter 'mix.bias': expected 8 values, found 3");
 }
 
-/// What follows tokens is asked of programs that read them, and in their
-/// numbers.
+/// Next tokens are asked of programs that read tokens, and in their numbers.
 TEST(Session, WhatCannotBePredictedIsRefused) {
   auto refusal = [](const ModelPlan &plan, const std::vector<int32_t> &tokens,
                     const EncoderPrompt *encoder = nullptr) {
@@ -698,7 +698,7 @@ TEST(Session, TheCountOfABatchMayComeWithIt) {
             std::string::npos);
 }
 
-/// Before anything runs only what is never given back is in use.
+/// Only memory that is never given back is in use before anything runs.
 TEST(Session, StaticMemoryIsCountedExactly) {
   ModelPlan whole, cut;
   cut.tied = true;

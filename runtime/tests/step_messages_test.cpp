@@ -30,8 +30,8 @@ struct CountingTransport : ForwardingTransport {
   std::atomic<int> sent{0};
 };
 
-/// What a process asks for, and what is in use, is told with the losses: a step
-/// with requests sends as many messages as one without.
+/// Requests of a process and bytes in use are told with the losses: a step with
+/// requests sends as many messages as one without.
 TEST(StepMessages, RequestsRideInNumbersThatAreGathered) {
   ModelPlan plan;
   for (LayerPlan &layer : plan.layers)

@@ -111,7 +111,7 @@ TEST_F(Stopping, AnyProcessEndsAllBehindOneStep) {
   }
 }
 
-/// Of time each process has its own.
+/// Each process has a time of its own.
 TEST_F(Stopping, TheTimeOfOneProcessEndsAll) {
   const uint16_t port = freePort();
   const pid_t processes[] = {

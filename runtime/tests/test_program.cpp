@@ -71,7 +71,7 @@ private:
             {"below", plan.vocab},
             {"counted", counted}};
   }
-  /// What the layer reads of all micro-batches.
+  /// The layer's inputs of all micro-batches.
   uint64_t dataBytes(int layer) const {
     return alignUp(uint64_t(layers[layer].rows) * 4) *
            uint64_t(plan.microBatches);
@@ -152,7 +152,7 @@ private:
   /// The tensors of a layer, gathered if they are sharded.
   std::vector<grt_buffer> parameters(int layer);
   void moveBlocks(const grt_buffer &y, grt_buffer tokens, uint64_t members);
-  /// Where gradients are written; `finish` scatters them if sharded.
+  /// The buffers of gradients; `finish` scatters them if sharded.
   std::vector<grt_buffer> gradients(int layer, int64_t &acc);
   void finishGradients(int layer);
 
@@ -706,7 +706,7 @@ void Builder::schedules() {
           steady[s].rbegin(), steady[s].rend(), [&](const grt_task &task) {
             return task.kind == GRT_TASK_BACKWARD && task.chunk == c;
           });
-      // Behind it no other chunk's functions may share ranks with the sums.
+      // Functions of other chunks behind it may not share ranks with the sums.
       if (plan.streams && (isUniform || plan.alwaysSumsBehind) &&
           last != steady[s].rend())
         last->flags = GRT_SYNC_BEHIND;

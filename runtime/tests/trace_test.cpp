@@ -187,7 +187,7 @@ TEST(Trace, MeasuredAndPredictedTasksAreTheTable) {
     EXPECT_EQ(measured, expected) << "rank " << rank;
     for (const Slice &slice : rows[{rank, 3}])
       predicted.push_back(slice.name);
-    // What takes no time in the cost model has no slice.
+    // A task that takes no time in the cost model has no slice.
     for (const std::string &name : predicted)
       known.insert(name);
     std::erase_if(expected,

@@ -132,7 +132,7 @@ volatile std::sig_atomic_t hangs = 0;
       }
     } catch (const Aborted &) {
     }
-    // As Processes::finish.
+    // Does what Processes::finish does.
     const int code = monitor.failure().value_or(Failure()).exitCode;
     monitor.waitUntilReported();
     std::fflush(nullptr);
@@ -173,7 +173,7 @@ public:
   ObservedRun(const ObservedRun &) = delete;
   ObservedRun &operator=(const ObservedRun &) = delete;
 
-  /// Before this program has threads.
+  /// It is called before this program has threads.
   void start() {
     for (int process = 0; process < processes; ++process) {
       int output[2], progress[2];
@@ -230,8 +230,8 @@ public:
     look();
   }
 
-  /// Nothing that one host sends arrives at the other any more; how many
-  /// sockets that took. Negative where the machine forbids it.
+  /// Cuts all that one host sends to the other and returns how many sockets
+  /// that took. Negative if the machine forbids it.
   int cut() {
     // Sockets by their own and their peer's port; those that listen by 0.
     struct Found {
@@ -298,7 +298,7 @@ private:
         polled.push_back({child.output, POLLIN, 0});
     ::poll(polled.data(), polled.size(), 10);
     for (Child &child : children) {
-      // Before what it said is read: that is all it says.
+      // The wait comes before its output is read: that is all it says.
       int status = 0;
       const bool ended =
           child.code < 0 && ::waitpid(child.pid, &status, WNOHANG) == child.pid;
@@ -464,7 +464,8 @@ TEST_P(TwoHosts, EndInTimeWithTheFirstCause) {
     EXPECT_EQ(child.code, ExitPeerLost) << child.said;
     EXPECT_LT(child.ended,
               verdictTime + (isSilent ? silence : 0) + (isHung ? timeout : 0));
-    // Not before its time, but for beats that came late before the fault.
+    // The loss is not seen before its time, but for beats that came late before
+    // the fault.
     if (isSilent)
       EXPECT_GT(child.ended, silence / 4);
     if (!has(fault.speakers, process)) {
@@ -503,7 +504,7 @@ TEST_P(TwoHosts, EndInTimeWithTheFirstCause) {
           << child.said;
     }
   }
-  // Who wakes up hears that the run is over, and ends.
+  // A process that wakes up hears that the run is over, and ends.
   for (int code : outcome.codesOnceContinued)
     EXPECT_EQ(code, ExitPeerLost);
 }

@@ -37,7 +37,7 @@ namespace galvatron {
 /// grows until nothing fits, whatever `maxBatch` is.
 enum class MicroBatchRule { Search, Paper };
 
-/// Which devices the stages of space 'bmw' may have.
+/// The devices that stages of space 'bmw' may have.
 enum class Groups : uint8_t {
   Equal, ///< equally many, consecutive
   Any    ///< unequal groups in any order, too (docs/search.md)
@@ -91,7 +91,7 @@ struct PlannerOptions {
   std::vector<LayerPin> pins;
   /// Schedules whose gradients are late are looked at beside all others.
   bool allowDelayed = false;
-  /// Which states have their home on the host. Offload::Layers is searched as
+  /// The states that are offloaded to the host. Offload::Layers is searched as
   /// everything else is; of others plans are found by a heuristic, as for
   /// several chunks a stage.
   Offload offload = Offload::Off;
@@ -130,13 +130,13 @@ struct PlannerOptions {
   /// given; 0: no limit. What is counted does not depend on the machine, so
   /// neither do plans. Only problems of about a thousand devices come that far.
   uint64_t mostSteps = kDefaultMostSteps;
-  /// Whether an infeasible outcome says what would help, which takes further
+  /// True if an infeasible outcome says what would help, which takes further
   /// searches.
   bool relaxations = true;
-  /// Whether an infeasible outcome says what does not fit, which takes the
+  /// True if an infeasible outcome says what does not fit, which takes the
   /// least memory of every shape.
   bool reasons = true;
-  /// Whether a bound is looked for of what a plan takes that the other options
+  /// True if a bound is looked for of what a plan takes that the other options
   /// say whole.
   bool boundsGivenPlan = true;
   TrainingOptions training;

@@ -34,8 +34,8 @@ public:
   /// Sends as much as possible, and returns how much that is. The minimum cut
   /// has the same capacity. At least kUnbounded if a path without bound exists.
   Capacity maximise(size_t source, size_t sink);
-  /// After maximise(): the nodes on the source's side of the minimum cut that
-  /// has the fewest there.
+  /// Returns, after maximise(), the nodes on the source's side of the minimum
+  /// cut that has the fewest there.
   std::vector<bool> sourceSide(size_t source) const;
 
 private:

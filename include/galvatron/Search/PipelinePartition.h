@@ -24,15 +24,16 @@ struct PartitionProblem {
   int64_t microBatches = 1;
   /// Time of a layer wherever it is; empty if `stageLayers` is given.
   std::vector<Picoseconds> layers;
-  /// stageLayers[i][j]: time of layer i in stage j. Empty: as `layers`.
+  /// stageLayers[i][j] is the time of layer i in stage j. Empty: as `layers`.
   std::vector<std::vector<Picoseconds>> stageLayers;
-  /// cuts[i][j]: a cut after layer i between stages j and j + 1. Empty: free.
+  /// cuts[i][j] is the cost of a cut after layer i between stages j and j + 1.
+  /// Empty: free.
   std::vector<std::vector<Picoseconds>> cuts;
   /// ends[i][j]: what layer i adds to the end of a step in stage j. Stages do
   /// this side by side. Empty: nothing.
   std::vector<std::vector<Picoseconds>> ends;
-  /// mostLayers[j][i]: layers that stage j holds at most if its first one is i;
-  /// 0: not even that one. Empty: no limit.
+  /// mostLayers[j][i] is the number of layers that stage j holds at most if its
+  /// first one is i; 0: not even that one. Empty: no limit.
   std::vector<std::vector<int64_t>> mostLayers;
 
   int64_t layerCount() const {

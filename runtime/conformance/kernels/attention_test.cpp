@@ -24,16 +24,17 @@ struct Problem {
   /// Rows begin at multiples of this many elements; 1: just behind an odd pad.
   int64_t alignment = 1;
   int64_t window = 0;
-  /// By sample and key; empty: every key may be seen.
+  /// A mask by sample and key; empty: every key may be seen.
   Values mask = {};
   bool biased = false;
-  /// By sample and query, the first position of its document; empty: none.
+  /// The first position of its document, by sample and query; empty: none.
   Values starts = {};
   double cap = 0, distance = 0;
 
   bool shaped() const { return cap != 0 || distance != 0; }
-  /// Of head `head` of `all`: members of the geometric sequence of the largest
-  /// power of two, and behind them those of the next one that lie between.
+  /// Returns the slope of head `head` of `all`: slopes are members of the
+  /// geometric sequence of the largest power of two, and behind them those of
+  /// the next one that lie between.
   static double slope(int64_t head, int64_t all) {
     int64_t n = 1;
     while (2 * n <= all)
@@ -85,7 +86,7 @@ protected:
                : 0;
   }
 
-  /// Where the row of biases of a head begins.
+  /// The offset of a head's row of biases.
   int64_t biasPlace(const Problem &p, int64_t s, int64_t h) const {
     return ((s * device.at.tp_size + device.at.tp_index) * p.heads + h) *
            p.distances();
@@ -105,7 +106,7 @@ protected:
     for (int64_t s = 0; s < p.samples; ++s)
       for (int64_t h = 0; h < p.heads; ++h)
         for (int64_t i = 0; i < p.tq; ++i) {
-          // Without causal a window reaches to both sides.
+          // A window reaches to both sides if attention is not causal.
           const int64_t own = i + p.tk - p.tq;
           int64_t limit = p.tk;
           if (p.causal || p.window)
@@ -353,7 +354,7 @@ TEST_P(Attention, windows_reach_to_both_sides) {
     GTEST_SKIP() << "the CPU backend alone has them";
   uint64_t seed = 251;
   for (double dropout : {0.0, 0.2}) {
-    // With one key a query's gradient is what rounding leaves of 0.
+    // A query's gradient with one key is what rounding leaves of 0.
     check({1, 9, 9, 2, 1, 7, false, dropout, 3, 1, 2}, ++seed);
     check({2, 37, 37, 6, 2, 16, false, dropout, 3, 1, 5}, ++seed);
     check({1, 140, 140, 1, 1, 12, false, dropout, 3, 1, 40}, ++seed);

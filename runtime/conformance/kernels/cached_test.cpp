@@ -25,8 +25,8 @@ struct Sample {
 
 class Cached : public KernelTest {
 protected:
-  /// What attention of all positions before gives one head of a query. `keys`
-  /// and `values` have a row of all key heads for each position.
+  /// Returns the attention of one head of a query over all positions before.
+  /// `keys` and `values` have a row of all key heads for each position.
   static Values attend(const Cache &c, const double *q, int64_t head,
                        int64_t position, const std::vector<Values> &keys,
                        const std::vector<Values> &values, double scale) {

@@ -12,12 +12,12 @@
 namespace grt::conformance {
 namespace {
 
-/// What decoders of the LLaMA kind have besides products and attention.
+/// Kernels that decoders of the LLaMA kind have besides products and attention.
 class Decoder : public KernelTest {
 protected:
   static constexpr double eps = 1e-5;
 
-  /// As the compute type holds it.
+  /// The value as the compute type holds it.
   double number(double value) const {
     return conformance::rounded(value, dtype());
   }
@@ -215,14 +215,14 @@ TEST_P(Decoder, soft_cap_and_its_gradient) {
       auto xBuffer = input(x), yBuffer = output(n);
       device.run(GRT_KERNEL_SOFT_CAP, {*xBuffer, *yBuffer}, {n}, {cap});
       expectNear(yBuffer->read(), y, "y", 2e-6, 1e-14);
-      // From what is stored of y, in the place of dy.
+      // The input is y as it is stored, in the place of dy.
       Values stored = yBuffer->read();
       for (int64_t i = 0; i < n; ++i)
         dx.push_back(dy[i] * (1 - stored[i] / cap * (stored[i] / cap)));
       auto dyBuffer = input(dy);
       device.run(GRT_KERNEL_SOFT_CAP_GRAD, {*yBuffer, *dyBuffer, *dyBuffer},
                  {n}, {cap});
-      // Where the cap is reached little is left of 1 - tanh^2.
+      // Little is left of 1 - tanh^2 if the cap is reached.
       expectNear(dyBuffer->read(), dx, "dx", 2e-6, 1e-14, 1);
     }
   auto buffer = input({1.0});

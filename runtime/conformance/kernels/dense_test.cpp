@@ -42,11 +42,11 @@ protected:
     return product(s, a, transA, b, transB, Values(s.m * s.n, 0.0), Values());
   }
 
-  /// Of a result of the compute type that has a bias, or is added to what was
-  /// `before` (each may be empty). Libraries may store what they have in the
-  /// type of the result before they add the rest: in bf16 an error of 2^-8 of
-  /// that, which may be larger than the result, and is at most the sum of all
-  /// parts.
+  /// The tolerance of a result of the compute type that has a bias, or is added
+  /// to what was `before` (each may be empty). Libraries may store what they
+  /// have in the type of the result before they add the rest: in bf16 an error
+  /// of 2^-8 of that, which may be larger than the result, and is at most the
+  /// sum of all parts.
   void expectNearOnTop(const Values &found, const Values &expected,
                        const Values &alone, const Values &bias,
                        const Values &before, const std::string &what) const {
@@ -106,7 +106,7 @@ TEST_P(Dense, gemm_in_all_forms) {
                                     add ? before : Values(s.m * s.n, 0.0),
                                     hasBias ? bias : Values());
           expectNear(c->read(), expected, "c");
-          // c of the compute type.
+          // The result c is of the compute type.
           auto narrow = add ? input(before) : output(s.m * s.n);
           buffers[2] = *narrow;
           device.run(GRT_KERNEL_GEMM, buffers,
@@ -135,7 +135,7 @@ TEST_P(Dense, gemm_of_nothing_gives_zeros_or_the_bias) {
     EXPECT_EQ(c->at(i), bias[i % 5]);
 }
 
-// From more than any code wants down to what it cannot do without.
+// Work areas shrink from more than any code wants to what it cannot do without.
 TEST_P(Dense, gemm_stays_within_its_scratch) {
   Random random(11);
   uint32_t width = dtype() == GRT_F64 ? 8 : dtype() == GRT_BF16 ? 2 : 4;
@@ -343,10 +343,10 @@ TEST_P(Dense, gemm_gelu_keeps_what_it_is_applied_to) {
         device.run(GRT_KERNEL_GEMM_GELU,
                    {*aBuffer, *bBuffer, *biasBuffer, *alone},
                    {m, n, k, form & 1, form >> 1, approximate, 0});
-        // Where pre is stored in 16 bits and read again, y has its rounding
-        // too, of numbers that may be larger than itself; and so may the
-        // product be stored before the bias is added. The slope of GELU is
-        // below 1.2.
+        // The result y has the rounding of pre, too, if that is stored in 16
+        // bits and read again, of numbers that may be larger than itself; and
+        // so may the product be stored before the bias is added. The slope of
+        // GELU is below 1.2.
         double largest = 1e-3;
         for (double value : pre)
           largest = std::max(largest, std::fabs(value));
@@ -384,8 +384,8 @@ TEST_P(Dense, gemm_gelu_grad_is_the_product_times_the_slope) {
         device.run(GRT_KERNEL_GEMM_GELU_GRAD,
                    {*aBuffer, *bBuffer, *xBuffer, *c},
                    {m, n, k, form & 1, form >> 1, approximate});
-        // In 16 bits the product may be rounded before it is scaled. In f32
-        // the slope may be made of a library's own tanh, which is approximate:
+        // The product in 16 bits may be rounded before it is scaled. In f32 the
+        // slope may be made of a library's own tanh, which is approximate:
         // cuBLASLt's was found to be off by 4.04e-6 of the largest product.
         Values found = c->read();
         for (int64_t i = 0; i < m * n; ++i) {

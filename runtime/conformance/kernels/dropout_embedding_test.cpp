@@ -191,7 +191,7 @@ TEST_P(Dropout, adds_the_residual_in_place) {
         expected[i] += residual[i];
       std::vector<Argument> buffers = {*xBuffer, *residualBuffer, *y};
       device.run(GRT_KERNEL_DROPOUT_ADD, buffers, ints, {p});
-      // What was dropped was rounded to the compute type, y is rounded once.
+      // The dropped value was rounded to the compute type, y is rounded once.
       expectNear(y->read(), expected, "y", dtype() == GRT_BF16 ? 0.004 : 2e-7,
                  1e-15);
       auto aliased = input(x);

@@ -41,7 +41,7 @@ void copyAndWait(void *to, const void *from, uint64_t bytes) {
 
 grt_dtype exactIn = GRT_F32;
 
-/// To the nearest, ties to even.
+/// Rounding is to the nearest, ties to even.
 uint16_t toBF16(double value) {
   uint32_t bits = std::bit_cast<uint32_t>(float(value));
   if (std::isnan(value))
@@ -265,7 +265,7 @@ int32_t Device::call(grt_kernel kernel, const std::vector<Argument> &buffers,
                       descriptors.data(),    ints.data(),
                       reals.data(),          "test"};
   char text[256] = "";
-  // What may be called is what the list of kernels says.
+  // A kernel may be called as the list of kernels says.
   if (prepare) {
     EXPECT_EQ(wrongWith(op, kernelForms[kernel].name, /*ofPrograms=*/false),
               "");
@@ -282,7 +282,7 @@ int32_t Device::call(grt_kernel kernel, const std::vector<Argument> &buffers,
   int32_t status = backend().kernels[kernel](&call, text, sizeof(text));
   ++calls;
   if (stepOnDevice) {
-    // What a kernel finds in its data is known when it is done.
+    // Faults that a kernel finds in its data are known when it is done.
     int32_t done = backend().device->synchronise(
         state, GRT_STREAM_COUNT, status == 0 ? text : nullptr,
         status == 0 ? sizeof(text) : 0);

@@ -51,7 +51,7 @@ double rounded(double value, grt_dtype dtype);
 class Random {
 public:
   explicit Random(uint64_t seed) : state(seed * 2654435761u + 1) {}
-  /// What the numbers of all generators must be exact in.
+  /// The type in which the numbers of all generators must be exact.
   static void setType(grt_dtype dtype);
   uint32_t bits();
   double real(double scale = 1);
@@ -77,7 +77,7 @@ public:
   void readInto(void *to) const;
   Values read() const;
   double at(int64_t i) const;
-  /// What a kernel gets.
+  /// The arguments of a kernel.
   void *data() const { return memory + guardBytes; }
   uint64_t bytes() const;
   grt_dtype dtype() const { return type; }

@@ -232,7 +232,7 @@ TEST_P(Loss, one_call_has_the_bits_of_two) {
     for (auto [rows, cols] :
          {std::pair<int64_t, int64_t>{1, 1}, {4, 64}, {9, 101}, {3, 50257}})
       for (bool alias : {true, false}) {
-        // Of a row that is kept in part only once: emulation is slow.
+        // A row that is kept in part is tried once: emulation is slow.
         if (cols > 1000 && (mode != GRT_MODE_TRAIN || !alias))
           continue;
         device.step.mode = mode;

@@ -12,8 +12,8 @@
 namespace grt::conformance {
 namespace {
 
-/// What encoders and decoders of the T5 kind have besides products, norms and
-/// attention.
+/// Kernels that encoders and decoders of the T5 kind have besides products,
+/// norms and attention.
 class Relative : public KernelTest {
 protected:
   struct Problem {
@@ -24,7 +24,7 @@ protected:
     Integers ints() const {
       return {samples, heads, positions, buckets, maxDistance, bidirectional};
     }
-    /// From the definition in grt/kernels.def.
+    /// The reference follows the definition in grt/kernels.def.
     int64_t bucket(int64_t distance) const {
       int64_t n = bidirectional ? buckets / 2 : buckets;
       int64_t base = bidirectional && distance > 0 ? n : 0;
@@ -154,7 +154,7 @@ TEST_P(Relative, gated_gelu_and_its_gradient) {
                {*gateBuffer, *upBuffer, *dyBuffer, *dyBuffer, *upBuffer}, {n});
     expectSame(dyBuffer->read(), left->read(), "dgate in place");
     expectSame(upBuffer->read(), right->read(), "dup in place");
-    // With erf in place of tanh.
+    // The form with erf in place of tanh.
     for (int64_t i = 0; i < n; ++i) {
       double part = 0.5 * (1 + std::erf(gate[i] / std::sqrt(2.0)));
       double density = std::exp(-0.5 * gate[i] * gate[i]) / std::sqrt(2 * M_PI);

@@ -58,7 +58,7 @@ TEST_P(Vision, patches_stand_row_by_row_and_channel_first) {
   check({2, 3, 8, 12, 4, 4}, 2);
   check({3, 1, 6, 10, 2, 5}, 3);
   check({1, 4, 5, 7, 5, 1}, 4);
-  // Whole packs.
+  // The sizes are of whole packs.
   check({2, 3, 32, 48, 16, 16}, 9);
 }
 

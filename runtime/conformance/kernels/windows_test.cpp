@@ -13,7 +13,8 @@
 namespace grt::conformance {
 namespace {
 
-/// What models with windows, and mixers, have besides products and norms.
+/// Kernels that models with windows, and mixers, have besides products and
+/// norms.
 class Windows : public KernelTest {
 protected:
   /// Positions of a grid.
@@ -31,7 +32,7 @@ protected:
     }
   };
 
-  /// By element of the windows the one of the grid; -1: a zero.
+  /// The element of the grid, by element of the windows; -1: a zero.
   static Integers places(const Grid &g) {
     Integers result;
     for (int64_t s = 0; s < g.samples; ++s)
@@ -363,7 +364,7 @@ TEST_P(Windows, paths_are_dropped_by_sample) {
     auto same = input(x);
     device.run(GRT_KERNEL_DROP_PATH, {*same, *same}, ints, {rate});
     expectSame(same->read(), to->read(), "y in place");
-    // Of the first layer none, nor in evaluation.
+    // The first layer drops none, and evaluation neither.
     device.at.layer = firstLayer;
     device.run(GRT_KERNEL_DROP_PATH, {*from, *to}, ints, {rate});
     expectSame(to->read(), rounded(x), "y of the first layer");
