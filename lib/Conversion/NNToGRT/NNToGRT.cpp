@@ -169,7 +169,10 @@ void ConvertNNToGRTPass::runOnOperation() {
     return signalPassFailure();
   if (!plan || !training) {
     module.emitError() << "expected the attributes 'galvatron.plan' and "
-                          "'galvatron.training'";
+                          "'galvatron.training', found "
+                       << (plan       ? "the first alone"
+                           : training ? "the second alone"
+                                      : "neither");
     return signalPassFailure();
   }
 
@@ -182,7 +185,8 @@ void ConvertNNToGRTPass::runOnOperation() {
       llvm::any_of(layers, [](mlir::galvatron::LayerOp layer) {
         return llvm::is_contained(layer.getDataInputs(), true);
       })) {
-    model.emitError("expected the arguments to say what they are");
+    model.emitError(
+        "expected the arguments to say what they are, found no 'data'");
     return signalPassFailure();
   }
   llvm::StringMap<LayerFacts> facts; // by forward function
@@ -197,7 +201,7 @@ void ConvertNNToGRTPass::runOnOperation() {
         symbol ? symbols.lookup<func::FuncOp>(symbol.getValue()) : nullptr;
     if (!forward || !mlir::galvatron::PartitionAttr::of(forward))
       return layer.emitError() << "expected layer '" << layer.getLayerName()
-                               << "' to have partitioned functions";
+                               << "' to have partitioned functions, found none";
     auto [entry, inserted] = facts.try_emplace(forward.getName());
     if (!inserted)
       return success();

@@ -96,7 +96,7 @@ grt.role @r stage 0 devices [0] slots 1 {
 module attributes {grt.model = #grt.model<name = "m", data = [#galvatron.data<tokens, below = 8> : tensor<?x4xi32>]>} {
 grt.func @f {}
 grt.role @r stage 0 devices [0] slots 1 {
-  // expected-error @+1 {{reads 'pixels', expected data of 'grt.model'}}
+  // expected-error @+1 {{expected data of 'grt.model', found 'pixels'}}
   grt.layer "a" {index = 0 : i64, strategy = #galvatron.strategy<[]>, samples = 1 : i64, forward = @f, backward = @f, tensors = [],
     groups = [#galvatron.flat_group<elements = 0, shard_elements = 0>, #galvatron.flat_group<elements = 0, shard_elements = 0>],
     input_bytes = 0 : i64, output_bytes = 0 : i64, stash_bytes = 0 : i64, data = ["pixels"]}

@@ -21,7 +21,7 @@
 // SPLIT: expected {{[0-9]+}} stages as the plan says, found 0
 // ELSEWHERE: error: plan: stage 1: the stages have 4 devices, expected 0 to 3, found 7
 // DIFFERENTIATE: expected forward and backward functions for layer 'embed'
-// PARTITION: expected local sample counts in place of '?'
+// PARTITION: expected local sample counts, found '?'
 // BUFFERIZE: 'func.func' is illegal after the phase 'bufferize', expected it to have been converted
 // SCHEDULE: 'galvatron.model' is illegal after the phase 'schedule', expected it to have been converted
 // ALLOCATE: expected an arena layout

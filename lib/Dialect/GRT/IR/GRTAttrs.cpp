@@ -68,23 +68,27 @@ ArenaAttr::verify(EmitError emitError, ExtentAttr, ExtentAttr, ExtentAttr,
                        << homeBytes;
   if (residentOptimizer && !hasHome)
     return emitError() << "expected 'resident_optimizer' only where states of "
-                          "other layers have their home on the host";
+                          "other layers have their home on the host, found it "
+                          "without such states";
   if (homeSlots && !hasHome)
     return emitError()
            << "expected 'home_slots' only where states have their home "
-              "on the host";
+              "on the host, found them without such states";
   if (awaySlot && !homeSlots)
-    return emitError() << "expected 'away_slot' only with 'home_slots'";
+    return emitError()
+           << "expected 'away_slot' only with 'home_slots', found it alone";
   // (C3)
   if (received && !sent)
-    return emitError() << "expected 'received' only with 'sent'";
+    return emitError()
+           << "expected 'received' only with 'sent', found it alone";
   // (C4)
   if (homeSlotBytes < 0)
     return emitError() << "expected slots at home of no negative size, found "
                        << homeSlotBytes;
   // (C5)
   if (bool(packs) != bool(frames))
-    return emitError() << "expected 'frames' exactly with 'packs'";
+    return emitError() << "expected 'frames' exactly with 'packs', found one "
+                          "without the other";
   if (frames)
     for (Attribute row : frames)
       if (auto numbers = dyn_cast<DenseI64ArrayAttr>(row);

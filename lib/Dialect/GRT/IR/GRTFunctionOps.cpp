@@ -182,7 +182,8 @@ LogicalResult BufferOp::verify() {
   if (!offset) {
     if (getRegion() != MemoryRegion::Transient)
       return emitOpError() << "expected an offset in region '"
-                           << stringifyMemoryRegion(getRegion()) << "'";
+                           << stringifyMemoryRegion(getRegion())
+                           << "', found none";
     return success();
   }
   if (*offset < 0 || *offset % kAlignment != 0)

@@ -79,7 +79,7 @@ LogicalResult ExchangeOp::verify() {
 
 LogicalResult RoleOp::verify() {
   if (getDevices().empty())
-    return emitOpError("expected at least one device");
+    return emitOpError("expected at least one device, found none");
   llvm::SmallDenseSet<int64_t> seen;
   for (int64_t device : getDevices()) {
     if (device < 0)
@@ -136,7 +136,8 @@ static LogicalResult verifyChunks(RoleOp role) {
   if (chunks.empty())
     return success();
   if (!isa<ChunkOp>(role.getLayers().front().front()))
-    return role.emitOpError("expected a 'grt.chunk' in front of all layers");
+    return role.emitOpError("expected a 'grt.chunk' in front of all layers, "
+                            "found one behind a layer");
   for (FlatSymbolRefAttr exchange :
        {role.getSendActivationAttr(), role.getRecvActivationAttr(),
         role.getSendGradientAttr(), role.getRecvGradientAttr()})
@@ -153,7 +154,8 @@ static LogicalResult verifyChunks(RoleOp role) {
     slots += chunk.getSlots();
     Operation *next = chunk->getNextNode();
     if (!next || isa<ChunkOp>(next))
-      return chunk.emitOpError("expected at least one layer behind it");
+      return chunk.emitOpError(
+          "expected at least one layer behind it, found none");
   }
   if (slots != role.getSlots())
     return role.emitOpError()
@@ -172,7 +174,8 @@ LogicalResult ChunkOp::verify() {
   if (bool(getStashFrom()) != bool(getRecvStash()) ||
       (getForwardOnly() && getRecvStash()))
     return emitOpError("expected 'stash_from' and 'recv_stash' together, on a "
-                       "chunk that runs backward");
+                       "chunk that runs backward, found ")
+           << (getForwardOnly() ? "a chunk that runs forward" : "one alone");
   return success();
 }
 
@@ -209,7 +212,7 @@ LogicalResult RoleOp::verifyRegions() {
     }
     auto layer = dyn_cast<LayerOp>(op);
     if (!layer)
-      return op.emitOpError("expected only 'grt.layer' in a role");
+      return op.emitOpError("expected only 'grt.layer' in a role, found this");
     if (layer.getIndex() <= last)
       return layer.emitOpError() << "expected layer indices to ascend, found "
                                  << layer.getIndex() << " after " << last;
@@ -218,7 +221,7 @@ LogicalResult RoleOp::verifyRegions() {
       return failure();
   }
   if (number == 0)
-    return emitOpError("expected at least one layer");
+    return emitOpError("expected at least one layer, found none");
   return success();
 }
 
@@ -239,7 +242,7 @@ LogicalResult LayerOp::verify() {
            << getStrategy().getNotation() << "'";
   if (getWeightAttr() && getRecomputeAttr())
     return emitOpError("expected a weight part only of a layer that is not "
-                       "recomputed");
+                       "recomputed, found both");
   return mlir::galvatron::LayoutAttr::verifyParameters(
       [&] { return emitOpError(); }, getTensors(), getGroups());
 }
@@ -305,7 +308,7 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &tables) {
       if (llvm::none_of(model.getData().getAsRange<mlir::galvatron::DataAttr>(),
                         [&](auto datum) { return datum.getName() == name; }))
         return emitOpError()
-               << "reads '" << name << "', expected data of 'grt.model'";
+               << "expected data of 'grt.model', found '" << name << "'";
   return success(
       succeeded(
           verifySymbol<FuncOp>(*this, getForwardAttr(), "forward", tables)) &&
@@ -341,7 +344,8 @@ LogicalResult ScheduleOp::verifyRegions() {
   for (Operation &op : getParts().front()) {
     auto part = dyn_cast<PartOp>(op);
     if (!part)
-      return op.emitOpError("expected only 'grt.part' in a schedule");
+      return op.emitOpError(
+          "expected only 'grt.part' in a schedule, found this");
     auto number = static_cast<int64_t>(part.getPart());
     if (number <= last)
       return part.emitOpError()
@@ -387,8 +391,8 @@ LogicalResult ScheduleOp::verifySymbolUses(SymbolTableCollection &tables) {
                      task.getKind() == TaskKind::Update ||
                      task.getKind() == TaskKind::Swap;
       if (ofChunk && named.empty() && numbers.size() > 1)
-        return task.emitOpError()
-               << "expected the chunk of '" << getRole() << "' that it is of";
+        return task.emitOpError() << "expected the chunk of '" << getRole()
+                                  << "' that it is of, found none";
     }
   return success();
 }
@@ -396,7 +400,7 @@ LogicalResult ScheduleOp::verifySymbolUses(SymbolTableCollection &tables) {
 LogicalResult PartOp::verifyRegions() {
   for (Operation &op : getTasks().front())
     if (!isa<TaskOp>(op))
-      return op.emitOpError("expected only 'grt.task' in a part");
+      return op.emitOpError("expected only 'grt.task' in a part, found this");
   return success();
 }
 
@@ -452,7 +456,8 @@ LogicalResult TaskOp::verify() {
         "'activations' or 'optimizer', or to take 'gradients', 'activations' "
         "or 'parameters optimizer' out");
   if (getActivations() && (!getMicroBatch() || !getSlot()))
-    return emitOpError("expected a micro-batch and a slot for 'activations'");
+    return emitOpError(
+        "expected a micro-batch and a slot for 'activations', found none");
 
   // (C10)
   Stream wanted = getOut() ? Stream::Out : Stream::In;
@@ -479,13 +484,13 @@ LogicalResult TaskOp::verify() {
   if (computes(getKind())) {
     if (!getMicroBatch() || !getSlot())
       return emitOpError() << "expected a micro-batch and a slot for '"
-                           << stringifyTaskKind(getKind()) << "'";
+                           << stringifyTaskKind(getKind()) << "', found none";
   }
   if (getChunk() &&
       (getKind() == TaskKind::Transfer || getKind() == TaskKind::Norm ||
        getKind() == TaskKind::TieReduce || getKind() == TaskKind::TieBroadcast))
     return emitOpError() << "expected no chunk for '"
-                         << stringifyTaskKind(getKind()) << "'";
+                         << stringifyTaskKind(getKind()) << "', found one";
   if ((getChunks() || getPeers()) && getKind() != TaskKind::Transfer)
     return emitOpError() << "expected chunks of messages in a transfer only, "
                             "found them in '"
@@ -498,7 +503,8 @@ LogicalResult TaskOp::verify() {
     return success();
   }
   if (!sends && !receives)
-    return emitOpError("expected a transfer to send or to receive");
+    return emitOpError(
+        "expected a transfer to send or to receive, found neither");
   size_t messages = llvm::count_if(
       SmallVector<std::optional<int64_t>>{
           getSendActivation(), getSendGradient(), getRecvActivation(),
@@ -514,8 +520,9 @@ LogicalResult TaskOp::verify() {
     return emitOpError() << "expected a peer for each of " << messages
                          << " messages, found " << getPeers()->size();
   if (getRecvActivation() && !getSlot())
-    return emitOpError("expected a slot for the received activation");
+    return emitOpError(
+        "expected a slot for the received activation, found none");
   if (getRecvStash() && !getSlot())
-    return emitOpError("expected a slot for the received stash");
+    return emitOpError("expected a slot for the received stash, found none");
   return success();
 }

@@ -131,7 +131,7 @@ class AssignStreamsPass
       for (Operation &op : func.getBody().front())
         if (isa<RecordOp, WaitOp>(op)) {
           op.emitOpError("expected no events before "
-                         "'galvatron-assign-streams'");
+                         "'galvatron-assign-streams', found some");
           return signalPassFailure();
         }
       assignStreams(func);
@@ -150,7 +150,7 @@ class AssignStreamsPass
       if (!task.getStream() && !task.getAfter() && !task.getRecords())
         return WalkResult::advance();
       task.emitOpError("expected no streams and events of tasks before "
-                       "'galvatron-assign-streams'");
+                       "'galvatron-assign-streams', found some");
       return WalkResult::interrupt();
     });
     if (walked.wasInterrupted() || !any)

@@ -105,7 +105,8 @@ private:
         (region == MemoryRegion::Stash && begun.contains(buffer)))
       return op.emitOpError()
                  .append("(V1) reads a ", stringifyMemoryRegion(region),
-                         " buffer, expected it to have been written")
+                         " buffer, expected it to have been written, found no "
+                         "write")
                  .attachNote(buffer.getLoc())
              << "buffer named here";
     return ValueNumber("in")

@@ -105,7 +105,7 @@ LogicalResult collectLifetimes(FuncOp func, std::vector<BufferOp> &buffers,
     if (interval.begin < 0 || interval.end < interval.begin)
       return buffer.emitOpError(
           "expected the lifetime of a transient buffer to be marked by "
-          "'grt.begin' and 'grt.end'");
+          "'grt.begin' and 'grt.end', found none");
   return success();
 }
 

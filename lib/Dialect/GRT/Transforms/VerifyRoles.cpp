@@ -188,9 +188,9 @@ class VerifyRolesPass
         if (it != missing.end() && it->second.first-- > 0)
           continue;
         TaskOp op = read.tasks[role][size_t(part)][i];
-        return op.emitOpError()
-               << "(T1) expected no '" << task.str(several) << "'"
-               << (it == missing.end() ? "" : " more") << where;
+        return op.emitOpError() << "(T1) expected no '" << task.str(several)
+                                << "'" << (it == missing.end() ? "" : " more")
+                                << where << ", found this one";
       }
     for (auto &[key, entry] : missing)
       if (entry.first > 0)
@@ -241,7 +241,7 @@ class VerifyRolesPass
       for (Operation &op : region.front()) {
         if (at == end)
           return op.emitOpError("(A1) expected no such operation once "
-                                "everything is placed");
+                                "everything is placed, found this one");
         if (failed(verifySame(&op, &*at++)))
           return failure();
       }

@@ -165,8 +165,9 @@ class VerifySchedulePass
     if (!ahead)
       return success();
     if (!beside)
-      return layer.emitOpError() << "expected a layer " << where
-                                 << " to gather ahead in " << direction;
+      return layer.emitOpError()
+             << "expected a layer " << where << " to gather ahead in "
+             << direction << ", found none";
     std::string reason = ::galvatron::whyNotGatherAhead(
         beside.getStrategy().toStrategy(), layer.getStrategy().toStrategy());
     if (reason.empty())
@@ -190,7 +191,7 @@ class VerifySchedulePass
       if (FlatSymbolRefAttr reshard = layer.getForwardReshardAttr()) {
         if (!hasNext)
           return layer.emitOpError("expected no forward reshard on the last "
-                                   "layer of a chunk");
+                                   "layer of a chunk, found one");
         if (failed(verifyExchange(layer, lookup(reshard), role, role,
                                   layer.getSamples(),
                                   layers[i + 1].getSamples())))
@@ -198,12 +199,13 @@ class VerifySchedulePass
       } else if (hasNext && layer.getSamples() != layers[i + 1].getSamples()) {
         return layer.emitOpError()
                << "expected a forward reshard from " << layer.getSamples()
-               << " to " << layers[i + 1].getSamples() << " samples";
+               << " to " << layers[i + 1].getSamples()
+               << " samples, found none";
       }
       if (FlatSymbolRefAttr reshard = layer.getBackwardReshardAttr()) {
         if (i == 0)
           return layer.emitOpError("expected no backward reshard on the first "
-                                   "layer of a chunk");
+                                   "layer of a chunk, found one");
         if (failed(verifyExchange(layer, lookup(reshard), role, role,
                                   layer.getSamples(),
                                   layers[i - 1].getSamples())))
@@ -211,7 +213,8 @@ class VerifySchedulePass
       } else if (i > 0 && layer.getSamples() != layers[i - 1].getSamples()) {
         return layer.emitOpError()
                << "expected a backward reshard from " << layer.getSamples()
-               << " to " << layers[i - 1].getSamples() << " samples";
+               << " to " << layers[i - 1].getSamples()
+               << " samples, found none";
       }
     }
     return success();
@@ -231,7 +234,7 @@ class VerifySchedulePass
     if (!from.exchange)
       return from.op->emitOpError() << "expected '" << from.name
                                     << "' to name the exchange with role '"
-                                    << to.role.getSymName() << "'";
+                                    << to.role.getSymName() << "', found none";
     if (from.exchange != to.exchange) {
       InFlightDiagnostic diagnostic = to.op->emitOpError();
       diagnostic << "expected '" << to.name << "' to name '"
@@ -291,10 +294,11 @@ class VerifySchedulePass
       return chunk.op->emitOpError()
              << "expected layer " << first.getIndex() - 1
              << " in the chunk of 'stash_from', the last that runs forward "
-                "only";
-    return chunk.op->emitOpError()
-           << "expected layer " << first.getIndex()
-           << " in the chunk of 'stash_from', which runs forward only";
+                "only, found it in none";
+    return chunk.op->emitOpError() << "expected layer " << first.getIndex()
+                                   << " in the chunk of 'stash_from', which "
+                                      "runs forward only, found it "
+                                      "in none";
   }
 
   LogicalResult verifyExchanges(ArrayRef<RoleOp> roles) {

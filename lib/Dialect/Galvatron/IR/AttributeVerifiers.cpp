@@ -173,7 +173,8 @@ LogicalResult PlanAttr::verify(EmitError emitError, int64_t batch,
         cast<DenseI64ArrayAttr>(packs[1]).asArrayRef().vec(),
         forwardMicroBatches);
     if (!shape.hasPacks())
-      return emitError() << "expected a backward pack in 'packs' of a plan";
+      return emitError()
+             << "expected a backward pack in 'packs' of a plan, found none";
     if (llvm::Error error = (*kind)->check(shape))
       return emitError() << llvm::toString(std::move(error));
   }
@@ -298,7 +299,7 @@ LogicalResult PartitionAttr::verify(EmitError emitError, Direction,
 LogicalResult StateAttr::verify(EmitError emitError, ArrayRef<AxisState> axes) {
   // (C1)
   if (axes.empty())
-    return emitError() << "expected a state on at least one axis";
+    return emitError() << "expected a state on at least one axis, found none";
   return success();
 }
 
@@ -381,8 +382,9 @@ ProfileAttr::verify(EmitError emitError, int64_t parameterBytes,
                     int64_t tpAllreduceBytes, int64_t tpReplicatedBytes) {
   // (C1)
   if (!forwardMs && (!forwardFlops || forwardMovedBytes == 0))
-    return emitError() << "expected 'forward_ms', or 'forward_flops' and "
-                          "'forward_moved_bytes', in the profile of a layer";
+    return emitError()
+           << "expected 'forward_ms', or 'forward_flops' and "
+              "'forward_moved_bytes', in the profile of a layer, found neither";
   // (C2)
   return verifyCounts(emitError, "profile",
                       {{"parameter_bytes", parameterBytes},

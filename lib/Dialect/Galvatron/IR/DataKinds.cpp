@@ -136,8 +136,9 @@ LogicalResult DataAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                        << ", found '" << kind << "'";
   // (C2)
   if (name.empty())
-    return emitError() << "expected data of kind '" << kind
-                       << "' to have a name that is not empty";
+    return emitError()
+           << "expected data of kind '" << kind
+           << "' to have a name that is not empty, found an empty one";
   // (C3)
   auto tensor = dyn_cast<RankedTensorType>(type);
   if (!tensor || tensor.getRank() == 0 || !tensor.isDynamicDim(0) ||

@@ -55,24 +55,25 @@ LogicalResult ParameterOp::verify() {
                          << init << "'";
   if ((init == kCacheInit || init == kSinusoidsInit) && !getFrozen())
     return emitOpError() << "expected 'frozen' beside the init '" << init
-                         << "'";
+                         << "', found none";
   if (init == kSinusoidsInit && tensor.getRank() != 2)
     return emitOpError() << "expected a matrix beside the init '" << init
                          << "', found " << getType();
   // (C3)
   bool normal = init == "normal";
   if (normal && !getStdAttr())
-    return emitOpError("expected 'std' beside the init 'normal'");
+    return emitOpError("expected 'std' beside the init 'normal', found none");
   if (!normal && getStdAttr())
     return emitOpError() << "expected no 'std' beside the init '" << init
-                         << "'";
+                         << "', found one";
   if (normal && !isNumber(getStdAttr(), /*positive=*/true))
     return emitOpError() << "expected 'std' to be positive, found "
                          << getStdAttr();
   bool constant = init == "constant";
   if (constant != bool(getValueAttr()))
     return emitOpError() << "expected " << (constant ? "" : "no ")
-                         << "'value' beside the init '" << init << "'";
+                         << "'value' beside the init '" << init << "', found "
+                         << (constant ? "none" : "one");
   if (constant && !getValueAttr().getValue().isFinite())
     return emitOpError() << "expected 'value' to be finite, found "
                          << getValueAttr();
@@ -223,6 +224,13 @@ LogicalResult ModelOp::verifyRegions() {
 // LayerOp
 //===----------------------------------------------------------------------===//
 
+/// Names a layer's strategy in messages.
+static std::string foundStrategy(LayerOp layer) {
+  if (!layer.getStrategyAttr())
+    return "no strategy";
+  return "strategy '" + layer.getStrategyAttr().getNotation() + "'";
+}
+
 LogicalResult LayerOp::verify() {
   // (C1)
   bool body = getCalleeAttr() || getForwardAttr();
@@ -241,20 +249,28 @@ LogicalResult LayerOp::verify() {
   // (C7)
   if (getRecomputeAttr() &&
       (!getStrategyAttr() || !getStrategyAttr().getCheckpoint()))
-    return emitOpError() << "expected a strategy with ckpt beside 'recompute'";
+    return emitOpError()
+           << "expected a strategy with ckpt beside 'recompute', found "
+           << foundStrategy(*this);
   // (C13)
   if (getKeptAttr() &&
       (!getStrategyAttr() || getStrategyAttr().getPoint() == 0))
-    return emitOpError() << "expected a strategy with a point beside 'kept'";
+    return emitOpError()
+           << "expected a strategy with a point beside 'kept', found "
+           << foundStrategy(*this);
   // (C9)
   if (getWeightAttr() && (!getBackwardAttr() || getRecomputeAttr()))
     return emitOpError() << "expected 'weight' beside 'backward' and without "
-                            "'recompute'";
+                            "'recompute', found it "
+                         << (getRecomputeAttr() ? "with 'recompute'"
+                                                : "without 'backward'");
   // (C10)
   if ((getPackForwardAttr() && !getForwardAttr()) ||
       (getPackLayoutAttr() && (!getPackForwardAttr() || !getLayoutAttr())))
-    return emitOpError() << "expected 'pack_forward' beside 'forward', and "
-                            "'pack_layout' beside both it and 'layout'";
+    return emitOpError()
+           << "expected 'pack_forward' beside 'forward', and "
+              "'pack_layout' beside both it and 'layout', found one "
+              "alone";
   // (C12)
   for (LayoutAttr layout : {getLayoutAttr(), getPackLayoutAttr()}) {
     if (!layout)
@@ -264,7 +280,7 @@ LogicalResult LayerOp::verify() {
         [](FlatTensorAttr tensor) { return tensor.getParameter(); });
     if (symbols != getParamSymbols())
       return emitOpError("expected the tensors of its layout to be its "
-                         "parameters, in their order");
+                         "parameters, in their order, found others");
   }
   // (C8)
   llvm::SmallDenseSet<StringAttr, 32> names;
@@ -458,7 +474,7 @@ LogicalResult StageOp::verifyRegions() {
   // (C1)
   llvm::SmallSet<int64_t, 16> devices;
   if (getDevices().empty())
-    return emitOpError("expected at least one device");
+    return emitOpError("expected at least one device, found none");
   for (int64_t device : getDevices())
     if (device < 0 || !devices.insert(device).second)
       return emitOpError() << "expected distinct, non-negative devices, found "
@@ -479,8 +495,9 @@ LogicalResult StageOp::verifyRegions() {
   for (LayerOp layer : getLayers()) {
     // (C3)
     if (!layer.getStageAttr() || layer.getStageAttr().getInt() != index)
-      return layer.emitOpError() << "expected stage " << index << " of the "
-                                 << "operation around it";
+      return layer.emitOpError()
+             << "expected stage " << index << " of the "
+             << "operation around it, found " << layer.getStageAttr();
     // (C4)
     StrategyAttr strategy = layer.getStrategyAttr();
     if (strategy &&
@@ -518,7 +535,8 @@ LogicalResult TransferOp::verify() {
   if (auto transfer = getInput().getDefiningOp<TransferOp>())
     if (static_cast<int64_t>(transfer.getTo()) == from)
       return success();
-  return emitOpError() << "expected a value of stage " << from;
+  return emitOpError() << "expected a value of stage " << from
+                       << ", found one of elsewhere";
 }
 
 LogicalResult ReshardOp::verify() {

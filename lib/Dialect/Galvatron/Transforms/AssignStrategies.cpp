@@ -93,7 +93,7 @@ private:
     int64_t newBatch = batch ? int64_t(batch) : (old ? old.getBatch() : 0);
     if (!newBatch)
       return module.emitError("expected the option 'batch', or a "
-                              "'galvatron.plan' with the batch");
+                              "'galvatron.plan' with the batch, found neither");
     int64_t newMicroBatches = microBatches ? int64_t(microBatches)
                                            : (old ? old.getMicroBatches() : 1);
     std::string newSchedule = !schedule.empty()

@@ -43,11 +43,13 @@ struct BalancePipelinePass
     int64_t count = stages ? int64_t(stages)
                            : (plan ? plan.getPipelineDegree() : int64_t(0));
     if (count < 1)
-      return module.emitError("expected the option 'stages', or a "
-                              "'galvatron.plan' with the pipeline degree");
+      return module.emitError(
+          "expected the option 'stages', or a "
+          "'galvatron.plan' with the pipeline degree, found neither");
     if (plan && plan.getDevices())
-      return module.emitError("expected a plan without 'devices': layers are "
-                              "balanced over equal groups of consecutive ones");
+      return module.emitError(
+          "expected a plan without 'devices': layers are "
+          "balanced over equal groups of consecutive ones, found them");
     SmallVector<LayerOp, 8> layers = model.getLayers();
     if (!model.getStages().empty())
       return model.emitOpError("expected a model without stages, found ")

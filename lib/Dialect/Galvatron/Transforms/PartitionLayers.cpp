@@ -32,7 +32,7 @@ struct PartitionLayersPass
     if (!plan) {
       module.emitError()
           << "expected a 'galvatron.plan' with the batch and the "
-             "micro-batches to partition for";
+             "micro-batches to partition for, found none";
       return signalPassFailure();
     }
     microBatch = plan.getBatch() / plan.getMicroBatches();

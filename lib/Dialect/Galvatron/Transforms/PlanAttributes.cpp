@@ -135,8 +135,9 @@ mlir::galvatron::resolveCluster(ModuleOp module, StringRef nameOrPath) {
   ClusterAttr present = getCluster(module);
   if (nameOrPath.empty()) {
     if (!present)
-      return module.emitError("expected a cluster: the attribute "
-                              "'galvatron.cluster', or a name or file"),
+      return module.emitError(
+                 "expected a cluster: the attribute "
+                 "'galvatron.cluster', or a name or file, found none"),
              failure();
     auto cluster = present.toCluster();
     if (!cluster)
@@ -316,7 +317,9 @@ mlir::galvatron::readPlan(ModuleOp module,
     return failure();
   PlanAttr attribute = getPlan(module);
   if (!attribute)
-    return module.emitError("expected a 'galvatron.plan' attribute"), failure();
+    return module.emitError(
+               "expected a 'galvatron.plan' attribute, found none"),
+           failure();
   int64_t stageCount = attribute.getPipelineDegree();
   auto groups = getStageDevices(module, attribute, cluster.deviceCount());
   if (failed(groups))

@@ -293,7 +293,7 @@ struct SplitBackwardPass
         auto backward = symbols.lookup<func::FuncOp>(name);
         if (!backward || !PartitionAttr::of(backward)) {
           layer.emitError() << "expected layer '" << layer.getLayerName()
-                            << "' to have partitioned functions";
+                            << "' to have partitioned functions, found none";
           return signalPassFailure();
         }
         StringRef stem = name;

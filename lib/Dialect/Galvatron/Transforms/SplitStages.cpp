@@ -42,12 +42,12 @@ struct SplitStagesPass
              << "' is planned, not executed: expected 'f32', 'bf16' or 'f64'";
     PlanAttr plan = getPlan(module);
     if (!plan)
-      return module.emitError(
-          "expected a 'galvatron.plan' attribute to split stages by");
+      return module.emitError("expected a 'galvatron.plan' attribute to split "
+                              "stages by, found none");
     ClusterAttr cluster = getCluster(module);
     if (!cluster)
-      return module.emitError(
-          "expected a 'galvatron.cluster' attribute to split stages by");
+      return module.emitError("expected a 'galvatron.cluster' attribute to "
+                              "split stages by, found none");
     auto groups = getStageDevices(module, plan, cluster.getDeviceCount());
     if (failed(groups))
       return failure();

@@ -100,8 +100,8 @@ private:
   LogicalResult verifyAnnotated() {
     for (LayerOp layer : layers)
       if (!layer.isOpaque() && !layer.getCostsAttr())
-        return layer.emitOpError()
-               << "expected 'costs' on layer '" << layer.getLayerName() << "'";
+        return layer.emitOpError() << "expected 'costs' on layer '"
+                                   << layer.getLayerName() << "', found none";
     return success();
   }
 
@@ -112,7 +112,7 @@ private:
       if (!module->hasAttr(name))
         return module.emitError()
                << "expected the attribute '" << name << "' after the phase '"
-               << stringifyPhase(phase) << "'";
+               << stringifyPhase(phase) << "', found none";
     FailureOr<::galvatron::Cluster> cluster = resolveCluster(module, "");
     if (failed(cluster) || failed(readPlan(module, *cluster)))
       return failure();
@@ -131,7 +131,7 @@ private:
     for (LayerOp layer : layers)
       if (!layer->getParentOfType<StageOp>())
         return layer.emitOpError() << "expected layer '" << layer.getLayerName()
-                                   << "' inside a stage";
+                                   << "' inside a stage, found it outside";
     return isNew ? verifyExecutable(model) : success();
   }
 
@@ -145,7 +145,7 @@ private:
       if (!layer.getForwardAttr() || !layer.getBackwardAttr())
         return layer.emitOpError()
                << "expected forward and backward functions for layer '"
-               << layer.getLayerName() << "'";
+               << layer.getLayerName() << "', found none";
       if (failed(verifyOneBody(layer)))
         return failure();
     }
@@ -218,7 +218,7 @@ private:
         if (llvm::any_of(function.getArgumentTypes(), isDynamic) ||
             llvm::any_of(function.getResultTypes(), isDynamic))
           return function.emitOpError()
-                 << "expected local sample counts in place of '?'";
+                 << "expected local sample counts, found '?'";
       }
       // Boundary tensors arrive in the layout that the layer works on.
       for (Value operand : layer.getInputs()) {
@@ -230,7 +230,7 @@ private:
                  << "expected a reshard from '"
                  << producer.getStrategyAttr().getNotation() << "' to '"
                  << layer.getStrategyAttr().getNotation() << "' in front of '"
-                 << layer.getLayerName() << "'";
+                 << layer.getLayerName() << "', found none";
       }
     }
     return success();
@@ -256,8 +256,8 @@ private:
   LogicalResult verifyBufferized() {
     for (LayerOp layer : layers)
       if (!layer.getLayoutAttr())
-        return layer.emitOpError()
-               << "expected 'layout' on layer '" << layer.getLayerName() << "'";
+        return layer.emitOpError() << "expected 'layout' on layer '"
+                                   << layer.getLayerName() << "', found none";
     for (LayerOp layer : layers)
       if (failed(verifyLayout(layer)))
         return failure();
@@ -322,7 +322,7 @@ private:
         continue;
       ++roles;
       if (phase >= Phase::Allocate && !op.getAttr("arena"))
-        return op.emitOpError("expected an arena layout");
+        return op.emitOpError("expected an arena layout, found none");
     }
     if (roles == 0 || roles != schedules)
       return module.emitError()

@@ -62,7 +62,8 @@ LogicalResult verifyAttention(Operation *op, Value qkv, Value o, Value lse,
 /// Checks attention's documents.
 template <typename OpTy> LogicalResult verifyDocuments(OpTy op) {
   if (op.getStarts() && !op.getCausal())
-    return op.emitOpError() << "expected 'causal' beside 'starts'";
+    return op.emitOpError()
+           << "expected 'causal' beside 'starts', found it alone";
   int64_t length = op.getDocumentLength();
   if (length < 0 || (length > 0 && !op.getStarts()))
     return op.emitOpError()
@@ -123,7 +124,8 @@ template <typename OpTy> LogicalResult verifyGroupedAttention(OpTy op) {
     return op.emitOpError() << "expected 'bias' of a multiple of the " << q[2]
                             << " heads, found " << whole;
   if (op.getScale().isZero()) // 8
-    return op.emitOpError() << "expected a 'scale' other than 0 beside a bias";
+    return op.emitOpError()
+           << "expected a 'scale' other than 0 beside a bias, found 0";
   return expectShape(op, "bias", op.getBias(),
                      {q[0], whole, q[1] + k[1] - 1}); // 8
 }
@@ -139,9 +141,11 @@ template <typename OpTy> LogicalResult verifyShape(OpTy op) {
     return op.emitOpError()
            << "expected 'distance' to be finite, found " << distance;
   if (distance != 0 && !op.getCausal()) // 11
-    return op.emitOpError() << "expected 'causal' beside 'distance'";
+    return op.emitOpError()
+           << "expected 'causal' beside 'distance', found it alone";
   if (op.getBias() && (cap != 0 || distance != 0)) // 11
-    return op.emitOpError() << "expected no 'bias' beside 'cap' and 'distance'";
+    return op.emitOpError()
+           << "expected no 'bias' beside 'cap' and 'distance', found both";
   return success();
 }
 
@@ -208,7 +212,7 @@ template <typename OpTy> LogicalResult verifyWindowAttention(OpTy op) {
                                op.getDropout().convertToDouble()))) // 7
     return failure();
   if (op.getScale().isZero()) // 7
-    return op.emitOpError() << "expected a 'scale' other than 0";
+    return op.emitOpError() << "expected a 'scale' other than 0, found 0";
   return success();
 }
 
@@ -246,7 +250,8 @@ LogicalResult GroupedAttentionGradOp::verify() {
   if (failed(expectType(*this, "dv", getDv(), getK().getType()))) // 9
     return failure();
   if (!getBias() != !getDbias()) // 9
-    return emitOpError() << "expected 'dbias' if and only if there is a 'bias'";
+    return emitOpError() << "expected 'dbias' if and only if there is a "
+                            "'bias', found one alone";
   return getBias() ? expectType(*this, "dbias", getDbias(),
                                 getBias().getType()) // 9
                    : success();

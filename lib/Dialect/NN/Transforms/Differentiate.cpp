@@ -174,7 +174,8 @@ LogicalResult Differentiator::buildGradients() {
       needsGradient.insert(op.getResults().begin(), op.getResults().end());
   }
   if (forward.empty())
-    return body.emitError() << "expected a body with at least one operation";
+    return body.emitError()
+           << "expected a body with at least one operation, found none";
   lastForward = forward.back();
 
   OpBuilder builder(terminator());
