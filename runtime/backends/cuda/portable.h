@@ -19,6 +19,7 @@
 #include "gpu.h"
 #include "types.h"
 
+#include <initializer_list>
 #include <stdint.h>
 
 #ifdef __CUDACC__
@@ -73,6 +74,15 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
 };
 /// Elements of 16 bytes.
 template <class T> constexpr int packSize = int(16 / sizeof(T));
+/// Whether packs can be read and written at all addresses.
+inline bool aligned(std::initializer_list<const void *> addresses) {
+  uintptr_t bits = 0;
+  for (const void *address : addresses)
+    bits |= reinterpret_cast<uintptr_t>(address);
+  return bits % 16 == 0;
+}
+
+inline int64_t ceilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 template <int N, class T> GRT_EVERYWHERE Pack<T, N> load(const T *from) {
   return *reinterpret_cast<const Pack<T, N> *>(from);

@@ -38,13 +38,6 @@ void launchMap(const Queue &queue, int64_t n, const Function &function) {
          queue.stream, n, function);
 }
 
-inline bool aligned(std::initializer_list<const void *> addresses) {
-  uintptr_t bits = 0;
-  for (const void *address : addresses)
-    bits |= reinterpret_cast<uintptr_t>(address);
-  return bits % 16 == 0;
-}
-
 /// Over n elements: packs if all addresses allow them, and rows of `rowLength`
 /// (0: none) are whole packs.
 template <class T, class Function>

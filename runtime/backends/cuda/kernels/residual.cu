@@ -60,13 +60,6 @@ __global__ void __launch_bounds__(Plan::block)
                      stats, eps);
 }
 
-bool aligned(std::initializer_list<const void *> addresses) {
-  uintptr_t bits = 0;
-  for (const void *address : addresses)
-    bits |= reinterpret_cast<uintptr_t>(address);
-  return bits % 16 == 0;
-}
-
 } // namespace
 
 template <class T>
