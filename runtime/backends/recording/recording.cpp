@@ -7,12 +7,11 @@
 
 #include "recording.h"
 #include "../common/call.h"
-#include "base/allocation.h"
 #include "core/executor.h"
 #include "core/program_text.h"
 #include "grt/cpu_bounds.h"
 #include "grt/update_decision.h"
-#include "model.h"
+#include "operations.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -27,108 +26,7 @@
 namespace grt::recording {
 namespace {
 
-constexpr uint32_t eventCount = 192;
-
 const grt_backend *base = nullptr;
-uint64_t nextSeed = 1;
-/// By first address.
-std::map<const char *, std::unique_ptr<Allocation>> allocations;
-HostRanges hostRanges;
-
-Allocation *allocationAt(const void *address) {
-  auto next = allocations.upper_bound(static_cast<const char *>(address));
-  if (next == allocations.begin())
-    return nullptr;
-  Allocation *found = std::prev(next)->second.get();
-  return found->holds(address) ? found : nullptr;
-}
-
-Rank &rankOf(void *state) { return *static_cast<Rank *>(state); }
-
-/// Runs `body` with the lock held; its exception, or what went wrong before, is
-/// the call's failure.
-template <typename Body>
-int32_t guarded(void *state, char *message, size_t bytes, Body body) {
-  // The model's own memory is none of the rank's.
-  UncountedAllocations uncounted;
-  ModelLock lock;
-  // The body may take the rank to another world.
-  std::shared_ptr<World> kept = rankOf(state).world;
-  World &world = *kept;
-  try {
-    if (world.problem.empty() && !world.aborted)
-      body(lock, rankOf(state));
-  } catch (const std::exception &error) {
-    world.fail(error.what());
-  }
-  if (world.problem.empty() && !world.aborted)
-    return 0;
-  std::snprintf(message, bytes, "%s",
-                world.problem.empty() ? "aborted" : world.problem.c_str());
-  return 1;
-}
-
-std::unique_ptr<Operation> operation(Rank &rank, uint32_t stream,
-                                     Operation::Kind kind, std::string what) {
-  if (stream >= GRT_STREAM_COUNT)
-    throw std::runtime_error("unknown stream " + std::to_string(stream));
-  auto made = std::make_unique<Operation>();
-  made->kind = kind;
-  made->rank = &rank;
-  made->stream = stream;
-  made->label = std::make_shared<OperationLabel>();
-  made->label->rank = rank.number;
-  made->label->stream = stream;
-  made->label->queue = rank.queueOf(stream);
-  made->label->place = rank.place;
-  made->label->what = std::move(what);
-  made->host = rank.host;
-  return made;
-}
-
-void put(std::unique_ptr<Operation> made) {
-  Rank &rank = *made->rank;
-  Stream &stream = rank.streams[made->stream];
-  made->label->number = ++stream.issued;
-  stream.last = made->label;
-  if (rank.capturing) {
-    rank.captured.push_back(std::move(made));
-    return;
-  }
-  rank.world->put(*made);
-  stream.queue.push_back(std::move(made));
-  rank.world->changed.notify_all();
-}
-
-/// Notes that the operation uses these addresses; the memory behind them. Null
-/// for no bytes.
-char *touch(Operation &made, const void *address, uint64_t bytes, bool writes) {
-  Allocation *allocation = allocationAt(address);
-  const char *begin = static_cast<const char *>(address);
-  if (bytes == 0)
-    return allocation ? allocation->memory(allocation->offset(address))
-                      : nullptr;
-  auto wrong = [&](const std::string &where) {
-    throw std::runtime_error(
-        made.label->text() + (writes ? " writes " : " reads ") +
-        std::to_string(bytes) + " bytes" +
-        (allocation
-             ? " from byte " + std::to_string(allocation->offset(address)) +
-                   " of its arena"
-             : "") +
-        ", " + where);
-  };
-  if (!allocation ||
-      bytes > allocation->addressBytes() - allocation->offset(address))
-    wrong("outside the device's memory");
-  Rank &rank = *made.rank;
-  if (rank.tracksLives && !rank.isAlive(begin, begin + bytes))
-    wrong("not within one buffer that is alive");
-  uint64_t offset = allocation->offset(address);
-  rank.used.insert(allocation);
-  made.touches.push_back({allocation, offset, offset + bytes, writes});
-  return allocation->memory(offset);
-}
 
 //===----------------------------------------------------------------------===//
 // The table of the backend
@@ -246,7 +144,7 @@ void *createRank(int32_t number, int32_t threads) {
   rank->state = state;
   rank->events.resize(eventCount);
   // Alone until it joins the others.
-  rank->world = std::make_shared<World>(1, nextSeed);
+  rank->world = std::make_shared<World>(1, nextSeed());
   rank->world->ranks[0] = rank;
   Clock clock(GRT_STREAM_COUNT + 1);
   rank->host = std::make_shared<const Clock>(clock);
@@ -269,7 +167,7 @@ void *keep(std::unique_ptr<Allocation> made) {
   char *address = made->address();
   if (address) {
     ModelLock lock;
-    allocations[address] = std::move(made);
+    memories().allocations[address] = std::move(made);
   }
   return address;
 }
@@ -281,7 +179,7 @@ void *allocate(size_t bytes) {
 
 void release(void *memory, size_t) {
   ModelLock lock;
-  allocations.erase(static_cast<const char *>(memory));
+  memories().allocations.erase(static_cast<const char *>(memory));
 }
 
 void *mapArena(const grt_arena *arena) {
@@ -304,30 +202,30 @@ void *allocateHost(uint64_t bytes) {
       std::aligned_alloc(64, std::max<uint64_t>(64, (bytes + 63) / 64 * 64)));
   if (memory) {
     ModelLock lock;
-    hostRanges.pin(memory, bytes);
+    memories().host.pin(memory, bytes);
   }
   return memory;
 }
 
 void releaseHost(void *memory, uint64_t) {
   ModelLock lock;
-  hostRanges.unpin(memory);
+  memories().host.unpin(memory);
   std::free(memory);
 }
 
 int32_t pinHost(void *memory, uint64_t bytes, char *message, size_t capacity) {
   ModelLock lock;
-  if (hostRanges.anyPinned(memory, bytes)) {
+  if (memories().host.anyPinned(memory, bytes)) {
     std::snprintf(message, capacity, "some of it is pinned already");
     return 1;
   }
-  hostRanges.pin(memory, bytes);
+  memories().host.pin(memory, bytes);
   return 0;
 }
 
 void unpinHost(void *memory, uint64_t) {
   ModelLock lock;
-  hostRanges.unpin(memory);
+  memories().host.unpin(memory);
 }
 
 int32_t fill(void *state, uint32_t stream, void *to, int32_t byte,
@@ -341,25 +239,6 @@ int32_t fill(void *state, uint32_t stream, void *to, int32_t byte,
     };
     put(std::move(made));
   });
-}
-
-/// touch() of memory of the device or of the host; of the latter what is
-/// pinned, and if `mayBePageable` the home of states too.
-char *touchEither(Operation &made, const void *address, uint64_t bytes,
-                  bool writes, bool mayBePageable) {
-  if (allocationAt(address))
-    return touch(made, address, bytes, writes);
-  auto [begin, home] = hostRanges.homeAt(address, bytes);
-  if (!hostRanges.isPinned(address, bytes) &&
-      (!mayBePageable || !home || hostRanges.anyPinned(address, bytes)))
-    throw std::runtime_error(
-        made.label->text() + " names " + std::to_string(bytes) +
-        " bytes of the host that are not pinned" + (home ? " as one" : ""));
-  if (home) {
-    auto at = uint64_t(static_cast<const char *>(address) - begin);
-    made.touches.push_back({nullptr, at, at + bytes, writes, home});
-  }
-  return static_cast<char *>(const_cast<void *>(address));
 }
 
 int32_t copy(void *state, uint32_t stream, void *to, const void *from,
@@ -485,15 +364,6 @@ int32_t decideUpdate(void *state, const double *results, uint64_t ranks,
       return 0;
     };
     put(std::move(made));
-  });
-}
-
-int32_t synchronise(void *state, uint32_t stream, char *message,
-                    size_t capacity) {
-  return guarded(state, message, capacity, [&](ModelLock &lock, Rank &rank) {
-    if (rank.capturing)
-      throw std::runtime_error("the host waits while a graph is made");
-    rank.world->drain(lock, rank, stream);
   });
 }
 
@@ -655,7 +525,7 @@ void note(void *state, uint32_t kind, const void *address, uint64_t bytes,
     // Whatever went wrong before: other memory may soon be there.
     UncountedAllocations uncounted;
     ModelLock lock;
-    hostRanges.setHome(begin, bytes);
+    memories().host.setHome(begin, bytes);
     return;
   }
   guarded(state, message, sizeof(message), [&](ModelLock &, Rank &rank) {
@@ -693,7 +563,7 @@ void note(void *state, uint32_t kind, const void *address, uint64_t bytes,
       expectJoined(rank, "the end of the function", false);
       break;
     case GRT_NOTE_AT_HOME: {
-      auto [base, home] = hostRanges.homeAt(address, bytes);
+      auto [base, home] = memories().host.homeAt(address, bytes);
       if (!home)
         throw std::runtime_error(std::string(name) +
                                  " is done outside of the home");
@@ -707,272 +577,8 @@ void note(void *state, uint32_t kind, const void *address, uint64_t bytes,
   });
 }
 
-//===----------------------------------------------------------------------===//
-// The table of the collectives
-//===----------------------------------------------------------------------===//
-
-/// Worlds are known by number: an identity is plain bytes.
-std::map<uint64_t, std::weak_ptr<World>> worlds;
-uint64_t worldCount = 0;
-
-int32_t makeIdentity(void *identity, char *, size_t) {
-  ModelLock lock;
-  uint64_t number = ++worldCount;
-  std::memcpy(identity, &number, sizeof(number));
-  return 0;
-}
-
-int32_t joinWorld(void *state, const void *identity, int32_t number,
-                  int32_t ranks, char *message, size_t capacity) {
-  // What the rank did alone is over, for the host too.
-  if (int32_t status = synchronise(state, GRT_STREAM_COUNT, message, capacity))
-    return status;
-  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
-    uint64_t which = 0;
-    std::memcpy(&which, identity, sizeof(which));
-    std::shared_ptr<World> world = worlds[which].lock();
-    if (!world)
-      worlds[which] = world = std::make_shared<World>(ranks, nextSeed + which);
-    if (world->size() != ranks || number < 0 || number >= ranks ||
-        world->ranks[size_t(number)])
-      throw std::runtime_error("rank " + std::to_string(number) + " of " +
-                               std::to_string(ranks) +
-                               " does not fit into the world");
-    rank.world->ranks[0] = nullptr;
-    rank.number = number;
-    rank.world = world;
-    world->ranks[size_t(number)] = &rank;
-    Clock clock(size_t(ranks) * (GRT_STREAM_COUNT + 1));
-    rank.host = std::make_shared<const Clock>(clock);
-    for (Stream &stream : rank.streams) {
-      stream.clock = clock;
-      stream.issued = 0;
-      stream.last = nullptr;
-    }
-    std::fill(rank.events.begin(), rank.events.end(), nullptr);
-    for (Allocation *allocation : rank.used)
-      allocation->accesses.forget();
-  });
-}
-
-int32_t makeGroup(void *state, const int32_t *ranks, int32_t count,
-                  void **group, char *message, size_t capacity) {
-  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
-    *group = nullptr;
-    if (count == 0)
-      return;
-    std::vector<int> list(ranks, ranks + count);
-    if (std::find(list.begin(), list.end(), rank.number) == list.end())
-      throw std::runtime_error("rank " + std::to_string(rank.number) +
-                               " is not in its group");
-    *group = rank.world->group(list);
-  });
-}
-
-/// An operation that all members of a group have.
-std::unique_ptr<Operation> operationOf(Rank &rank, void *handle,
-                                       uint32_t stream, Operation::Kind kind) {
-  auto *group = static_cast<Group *>(handle);
-  if (!group)
-    throw std::runtime_error("a collective without a group");
-  // The touches' messages need a name before the part is known.
-  auto made = operation(rank, stream, kind, "collective");
-  made->group = group;
-  made->member =
-      size_t(std::find(group->ranks.begin(), group->ranks.end(), rank.number) -
-             group->ranks.begin());
-  return made;
-}
-
-/// All members run the same layers.
-void meetGroup(Operation &made, const char *name) {
-  const Rank &rank = *made.rank;
-  std::string text = std::string(name) + " of ranks ";
-  for (size_t i = 0; i < made.group->ranks.size(); ++i)
-    text += (i ? ", " : "") + std::to_string(made.group->ranks[i]);
-  made.label->what = text;
-  made.label->number = rank.streams[made.stream].issued + 1;
-  for (int other : made.group->ranks)
-    if (other != rank.number)
-      made.meets.push_back(other);
-  made.pairing = rank.place + text;
-}
-
-void putCollective(Rank &rank, void *handle, uint32_t stream,
-                   const std::function<Part(Operation &, const Group &,
-                                            size_t member)> &describe) {
-  auto made = operationOf(rank, handle, stream, Operation::Kind::Collective);
-  made->part = describe(*made, *made->group, made->member);
-  meetGroup(*made, collectiveName(made->part.kind));
-  put(std::move(made));
-}
-
-template <CollectiveKind Kind>
-int32_t allReduce(void *state, void *group, uint32_t stream, void *data,
-                  uint64_t count, uint32_t dtype, char *message,
-                  size_t capacity) {
-  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
-    putCollective(
-        rank, group, stream, [&](Operation &made, const Group &, size_t) {
-          uint64_t bytes = count * dtypeBytes(dtype);
-          touch(made, data, bytes, false);
-          char *memory = touch(made, data, bytes, true);
-          return Part{Kind, memory, memory, nullptr, count, dtype, false};
-        });
-  });
-}
-
-int32_t allGather(void *state, void *group, uint32_t stream, const void *in,
-                  void *out, uint64_t bytes, char *message, size_t capacity) {
-  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
-    putCollective(rank, group, stream,
-                  [&](Operation &made, const Group &members, size_t) {
-                    char *from = touch(made, in, bytes, false);
-                    char *to =
-                        touch(made, out, bytes * members.ranks.size(), true);
-                    return Part{CollectiveKind::AllGather,
-                                from,
-                                to,
-                                nullptr,
-                                bytes,
-                                GRT_U8,
-                                false};
-                  });
-  });
-}
-
-int32_t allToAll(void *state, void *group, uint32_t stream, const void *in,
-                 void *out, uint64_t bytes, char *message, size_t capacity) {
-  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
-    putCollective(rank, group, stream,
-                  [&](Operation &made, const Group &members, size_t) {
-                    const uint64_t all = bytes * members.ranks.size();
-                    char *from = touch(made, in, all, false);
-                    char *to = touch(made, out, all, true);
-                    return Part{CollectiveKind::AllToAll,
-                                from,
-                                to,
-                                nullptr,
-                                bytes,
-                                GRT_U8,
-                                false};
-                  });
-  });
-}
-
-int32_t reduceScatter(void *state, void *group, uint32_t stream, const void *in,
-                      void *out, uint64_t count, uint32_t dtype,
-                      int32_t accumulate, void *scratch, char *message,
-                      size_t capacity) {
-  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
-    putCollective(
-        rank, group, stream,
-        [&](Operation &made, const Group &members, size_t) {
-          uint64_t bytes = count * dtypeBytes(dtype);
-          char *from = touch(made, in, bytes * members.ranks.size(), false);
-          if (accumulate)
-            touch(made, out, bytes, false);
-          char *to = touch(made, out, bytes, true);
-          char *room = accumulate ? touch(made, scratch, bytes, true) : nullptr;
-          return Part{CollectiveKind::ReduceScatter,
-                      from,
-                      to,
-                      room,
-                      count,
-                      dtype,
-                      accumulate != 0};
-        });
-  });
-}
-
-/// The pieces of an exchange; `peerOf(number)` is the rank that a piece names.
-template <typename PeerOf>
-void addPieces(Operation &made, std::span<const grt_exchange_piece> sends,
-               std::span<const grt_exchange_piece> receives, PeerOf peerOf) {
-  for (auto [side, isSend] : {std::pair(sends, true), {receives, false}})
-    for (const grt_exchange_piece &piece : side) {
-      const std::optional<int> peer = peerOf(piece.peer);
-      if (!peer || *peer == made.rank->number)
-        throw std::runtime_error(made.label->text() + " names rank " +
-                                 std::to_string(piece.peer));
-      char *memory = touchEither(made, piece.address, piece.bytes, !isSend,
-                                 /*mayBePageable=*/false);
-      made.pieces.push_back({*peer, isSend, memory, piece.bytes, 0});
-    }
-}
-
-int32_t exchange(void *state, uint32_t stream, const grt_exchange_piece *sends,
-                 uint64_t sendCount, const grt_exchange_piece *receives,
-                 uint64_t receiveCount, char *message, size_t capacity) {
-  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
-    auto made = operation(rank, stream, Operation::Kind::Exchange, "exchange");
-    made->label->number = rank.streams[stream].issued + 1;
-    addPieces(*made, {sends, sendCount}, {receives, receiveCount},
-              [&](int peer) -> std::optional<int> {
-                if (peer < 0 || peer >= rank.world->size())
-                  return std::nullopt;
-                return peer;
-              });
-    std::set<int> peers;
-    for (const Piece &piece : made->pieces)
-      peers.insert(piece.peer);
-    made->meets.assign(peers.begin(), peers.end());
-    made->pairing = "an exchange";
-    put(std::move(made));
-  });
-}
-
-int32_t exchangeInGroup(void *state, void *handle, uint32_t stream,
-                        const grt_exchange_piece *sends, uint64_t sendCount,
-                        const grt_exchange_piece *receives,
-                        uint64_t receiveCount, char *message, size_t capacity) {
-  return guarded(state, message, capacity, [&](ModelLock &, Rank &rank) {
-    auto made = operationOf(rank, handle, stream, Operation::Kind::Exchange);
-    addPieces(*made, {sends, sendCount}, {receives, receiveCount},
-              [&](int peer) -> std::optional<int> {
-                const std::vector<int> &ranks = made->group->ranks;
-                if (peer < 0 || size_t(peer) >= ranks.size())
-                  return std::nullopt;
-                return ranks[size_t(peer)];
-              });
-    meetGroup(*made, "exchange");
-    put(std::move(made));
-  });
-}
-
-int32_t check(void *state, char *message, size_t capacity) {
-  return guarded(state, message, capacity, [](ModelLock &, Rank &) {});
-}
-
-void abortWorld(void *state) {
-  ModelLock lock;
-  World &world = *rankOf(state).world;
-  world.aborted = true;
-  world.changed.notify_all();
-}
-
 template <int... Kernels>
 grt_backend makeTable(std::integer_sequence<int, Kernels...>) {
-  static const grt_device_collectives collectives = [] {
-    grt_device_collectives table{};
-    table.bytes = sizeof(table);
-    table.in_graphs = 1;
-    table.name = "recording";
-    table.identity_bytes = sizeof(uint64_t);
-    table.make_identity = makeIdentity;
-    table.join = joinWorld;
-    table.make_group = makeGroup;
-    table.all_reduce = allReduce<CollectiveKind::AllReduce>;
-    table.all_reduce_max = allReduce<CollectiveKind::AllReduceMax>;
-    table.all_to_all = allToAll;
-    table.exchange_in_group = exchangeInGroup;
-    table.all_gather = allGather;
-    table.reduce_scatter = reduceScatter;
-    table.exchange = exchange;
-    table.check = check;
-    table.abort = abortWorld;
-    return table;
-  }();
   static const grt_device device = [] {
     grt_device table{};
     table.bytes = sizeof(table);
@@ -992,7 +598,7 @@ grt_backend makeTable(std::integer_sequence<int, Kernels...>) {
     table.stamped = stamped;
     table.query = query;
     table.peak_bytes = peakBytes;
-    table.local_collectives = &collectives;
+    table.local_collectives = &collectivesTable();
     table.note = note;
     table.pin_host = pinHost;
     table.unpin_host = unpinHost;
@@ -1034,7 +640,7 @@ const grt_backend *backendAround(const grt_backend *around) {
 
 void setSeed(uint64_t seed) {
   ModelLock lock;
-  nextSeed = seed;
+  nextSeed() = seed;
 }
 
 } // namespace grt::recording
