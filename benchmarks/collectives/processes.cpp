@@ -16,6 +16,7 @@
 
 #include "comm/launch.h"
 #include "comm/process_world.h"
+#include "comm/rank_messages.h"
 
 #include <chrono>
 #include <cstdlib>
@@ -34,8 +35,8 @@ double now() {
 
 /// The longest of all ranks' times.
 double longest(grt::Communicator &communicator, double mine) {
-  std::vector<double> all(static_cast<size_t>(communicator.size()));
-  communicator.gather({&mine, 1}, all);
+  const std::vector<double> all =
+      grt::gatherOfRanks(communicator, grt::MessageKind::Times, mine);
   return *std::max_element(all.begin(), all.end());
 }
 

@@ -66,7 +66,8 @@ public:
   void exchange(std::span<const ExchangeCall> calls) override {
     write("exchange", {calls.data()}, {calls.size()});
   }
-  void gather(std::span<const double> in, std::span<double> out) override {
+  void gather(std::span<const std::byte> in,
+              std::span<std::byte> out) override {
     write("gather", {in.data(), out.data()}, {in.size(), out.size()});
   }
   void reserveBoxes(size_t boxes) override { write("boxes", {}, {boxes}); }
@@ -81,11 +82,11 @@ public:
             size_t box) override {
     write("take", {&call, &receive}, {box});
   }
-  void tell(uint64_t number, std::span<const double> values) override {
-    write("tell", {values.data()}, {number, values.size()});
+  void tell(uint64_t number, std::span<const std::byte> message) override {
+    write("tell", {message.data()}, {number, message.size()});
   }
-  void hear(int from, uint64_t number, std::span<double> values) override {
-    write("hear", {values.data()}, {uint64_t(from), number, values.size()});
+  void hear(int from, uint64_t number, std::span<std::byte> message) override {
+    write("hear", {message.data()}, {uint64_t(from), number, message.size()});
   }
   void abort() override { write("abort", {}, {}); }
 
@@ -123,13 +124,14 @@ void callEverything(Communicator &communicator) {
   communicator.allToAll(group, values, values + 4, blocks);
   communicator.shift(group, values, values + 5, 23, -24);
   communicator.exchange(calls);
-  communicator.gather({values, 1}, {values + 3, 5});
+  static std::byte bytes[8];
+  communicator.gather({bytes, 1}, {bytes + 3, 5});
   communicator.reserveBoxes(15);
   communicator.post(calls[0], send, 16);
   communicator.awaitTaken(3, 17);
   communicator.take(calls[1], receive, 18);
-  communicator.tell(19, {values, 2});
-  communicator.hear(1, 20, {values + 4, 3});
+  communicator.tell(19, {bytes, 2});
+  communicator.hear(1, 20, {bytes + 4, 3});
   communicator.abort();
 }
 

@@ -363,12 +363,12 @@ TEST(Replicas, RanksThatHoldTheSameAreCompared) {
   size_t each = replicaNumbers(manifest);
   ASSERT_EQ(each, 3u);
   // Ranks 0 and 2 have one half of every layer, 1 and 3 the other.
-  std::vector<double> sums(4 * each);
+  std::vector<uint64_t> sums(4 * each);
   for (size_t rank = 0; rank < 4; ++rank)
     for (size_t layer = 0; layer < each; ++layer)
-      sums[rank * each + layer] = double(10 * layer + rank % 2);
+      sums[rank * each + layer] = 10 * layer + rank % 2;
   EXPECT_EQ(compareReplicas(manifest, sums), "");
-  std::vector<double> wrong = sums;
+  std::vector<uint64_t> wrong = sums;
   wrong[3 * each + 2] += 1;
   EXPECT_NE(compareReplicas(manifest, wrong).find("layer 'layer2': rank"),
             std::string::npos)

@@ -17,8 +17,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <set>
@@ -77,10 +79,18 @@ public:
     for (const ExchangePeer &peer : call.table->receives)
       received.insert({peer.peer, call.bytesPerUnit});
   }
-  void gather(std::span<const double> in, std::span<double> out) override {
-    for (int rank = 0; rank < all; ++rank)
-      for (size_t i = 0; i < in.size(); ++i)
-        out[size_t(rank) * in.size() + i] = answer(rank, in[i]);
+  void gather(std::span<const std::byte> in,
+              std::span<std::byte> out) override {
+    // Behind its header a message has one number.
+    double mine;
+    const size_t header = in.size() - sizeof(mine);
+    std::memcpy(&mine, in.data() + header, sizeof(mine));
+    for (int rank = 0; rank < all; ++rank) {
+      std::byte *to = out.data() + size_t(rank) * in.size();
+      const double answered = answer(rank, mine);
+      std::copy_n(in.begin(), header, to);
+      std::memcpy(to + header, &answered, sizeof(answered));
+    }
   }
   void abort() override {}
 

@@ -30,15 +30,14 @@ struct CountingTransport : ForwardingTransport {
   std::atomic<int> sent{0};
 };
 
-/// Requests of a process and bytes in use are told with the losses: a step with
-/// requests sends as many messages as one without.
-TEST(StepMessages, RequestsRideInNumbersThatAreGathered) {
+/// Two processes of a rank each; the session of each, and its transport.
+void onSessions(
+    const std::function<void(Session &, CountingTransport &)> &body) {
   ModelPlan plan;
   for (LayerPlan &layer : plan.layers)
     layer.levels = {{"dp", 2}};
   plan.stages = {{{0, 1, 2}, {0, 1}}};
   const TestProgram code(plan);
-  std::atomic<uint64_t> peaks[2];
   onProcesses(2, [&](Transport &connected) {
     CountingTransport transport(connected);
     std::shared_ptr<const Program> program;
@@ -51,31 +50,59 @@ TEST(StepMessages, RequestsRideInNumbersThatAreGathered) {
     std::unique_ptr<Session> session;
     status = Session::create(program, options, session);
     ASSERT_TRUE(status) << status.message();
-    EXPECT_EQ(session->requestsLate(), 1u);
     std::vector<int32_t> values(size_t(plan.batch * plan.seqLen), 1);
     ASSERT_TRUE(session->setBatch(values, values));
-    StepResult result;
-    auto messagesOf = [&](auto asks) {
-      const int before = transport.sent;
-      asks();
-      Status stepped = session->step(result);
-      EXPECT_TRUE(stepped) << stepped.message();
-      return transport.sent - before;
-    };
-    const int plain = messagesOf([] {});
-    const uint32_t own = transport.process() == 1 ? 4 : 32;
-    EXPECT_EQ(messagesOf([&] { EXPECT_EQ(session->anywhere(own), 0u); }),
-              plain);
-    EXPECT_EQ(messagesOf([&] { EXPECT_EQ(session->anywhere(0), 36u); }), plain);
-    EXPECT_EQ(messagesOf([&] { EXPECT_EQ(session->anywhere(0), 0u); }), plain);
-    peaks[transport.process()] = result.peakBytes;
+    body(*session, transport);
     EXPECT_TRUE(session->finish());
     session.reset();
     char in = 0, out[2];
     connected.allGather(&in, out, 1);
   });
+}
+
+/// What a process asks for, and what is in use, is told with the losses: a step
+/// with requests sends as many messages as one without.
+TEST(StepMessages, RequestsRideInNumbersThatAreGathered) {
+  std::atomic<uint64_t> peaks[2];
+  onSessions([&](Session &session, CountingTransport &transport) {
+    EXPECT_EQ(session.requestsLate(), 1u);
+    StepResult result;
+    auto messagesOf = [&](auto asks) {
+      const int before = transport.sent;
+      asks();
+      Status stepped = session.step(result);
+      EXPECT_TRUE(stepped) << stepped.message();
+      return transport.sent - before;
+    };
+    const int plain = messagesOf([] {});
+    const uint32_t own = transport.process() == 1 ? 4 : 32;
+    EXPECT_EQ(messagesOf([&] { EXPECT_EQ(session.anywhere(own), 0u); }), plain);
+    EXPECT_EQ(messagesOf([&] { EXPECT_EQ(session.anywhere(0), 36u); }), plain);
+    EXPECT_EQ(messagesOf([&] { EXPECT_EQ(session.anywhere(0), 0u); }), plain);
+    peaks[transport.process()] = result.peakBytes;
+  });
   EXPECT_GT(peaks[0], 0u);
   EXPECT_EQ(peaks[0], peaks[1]);
+}
+
+/// A failure of one process is told to the others whole, with its exit code.
+TEST(StepMessages, AFailureHasItsWholeTextEverywhere) {
+  // The leader alone writes, below a file that is no folder.
+  std::string path = "/dev/null";
+  while (path.size() < 3000)
+    path += "/a-folder";
+  path += "/\xc3\xa9nd";
+  std::string messages[2];
+  onSessions([&](Session &session, CountingTransport &transport) {
+    const Status status = session.save(path);
+    EXPECT_EQ(status.exitCode(), ExitStorage);
+    messages[transport.process()] = status.message();
+    // The session is usable behind it.
+    StepResult result;
+    EXPECT_TRUE(session.step(result));
+  });
+  EXPECT_NE(messages[0].find(path), std::string::npos) << messages[0];
+  EXPECT_EQ(messages[0], messages[1]);
 }
 
 } // namespace

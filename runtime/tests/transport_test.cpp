@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "comm/activity.h"
 #include "comm/process_world.h"
+#include "comm/rank_messages.h"
 #include "forwarding_transport.h"
 #include "grt/processes.h"
 #include "in_process.h"
@@ -273,9 +274,9 @@ TEST(ProcessCollectives, GatheredNumbersOfManyRanks) {
           for (int i = 0; i < threads; ++i)
             ranks.emplace_back([&, rank = world.firstLocal() + i] {
               std::unique_ptr<Communicator> communicator = world.join(rank);
-              std::vector<double> in = {rank + 0.5, -rank * 3.0, 1e300};
-              std::vector<double> out(3 * size_t(world.size()), -7);
-              communicator->gather(in, out);
+              const double in[] = {rank + 0.5, -rank * 3.0, 1e300};
+              const std::vector<double> out = gatherOfRanks<double>(
+                  *communicator, MessageKind::Times, std::span(in));
               for (int other = 0; other < world.size(); ++other) {
                 EXPECT_EQ(out[3 * size_t(other)], other + 0.5);
                 EXPECT_EQ(out[3 * size_t(other) + 1], -other * 3.0);
@@ -287,6 +288,25 @@ TEST(ProcessCollectives, GatheredNumbersOfManyRanks) {
           // Each message is counted where it is sent and where it is received.
           EXPECT_EQ(transport.messages, 2 * threads * rounds);
         });
+}
+
+/// Ranks that are at different places of a run say so instead of taking one
+/// message for another.
+TEST(ProcessCollectives, MessagesOfAnotherKindAreRefused) {
+  onRanks(2, 2, size_t(1) << 26, noTags, 0, [](Communicator &communicator) {
+    const bool isOther = communicator.rank() == 2;
+    try {
+      gatherOfRanks(communicator,
+                    isOther ? MessageKind::Hits : MessageKind::Times, 1.0);
+      ADD_FAILURE() << "taken for another";
+    } catch (const Error &error) {
+      EXPECT_EQ(std::string(error.what()),
+                isOther ? "rank 0 sends times (1 values of 8 bytes), expected "
+                          "hits (1 values of 8 bytes)"
+                        : "rank 2 sends hits (1 values of 8 bytes), expected "
+                          "times (1 values of 8 bytes)");
+    }
+  });
 }
 
 /// The fewest tags that MPI guarantees, with worlds that use them all up.

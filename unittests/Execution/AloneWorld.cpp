@@ -61,7 +61,8 @@ public:
     std::memcpy(out, in, bytes);
   }
   void exchange(std::span<const grt::ExchangeCall>) override {}
-  void gather(std::span<const double> in, std::span<double> out) override {
+  void gather(std::span<const std::byte> in,
+              std::span<std::byte> out) override {
     for (size_t i = 0; i < out.size(); ++i)
       out[i] = in[i % in.size()];
   }

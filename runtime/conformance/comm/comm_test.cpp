@@ -593,14 +593,18 @@ TEST_P(Comm, NobodyGetsAGroupOfOthers) {
 
 TEST_P(Comm, GatherInRankOrder) {
   run([&](Communicator &comm) {
-    for (int round = 0; round < 20; ++round) {
-      double mine[2] = {double(comm.rank()), double(round)};
-      std::vector<double> all(size_t(comm.size()) * 2);
+    for (int round = 0; round <= 20; ++round) {
+      // Messages of 1 to 20 bytes, and of none.
+      std::vector<std::byte> mine(static_cast<size_t>(round));
+      auto byteOf = [&](int rank, size_t at) {
+        return std::byte(uint8_t(31 * rank + 7 * round + int(at)));
+      };
+      for (size_t at = 0; at < mine.size(); ++at)
+        mine[at] = byteOf(comm.rank(), at);
+      std::vector<std::byte> all(size_t(comm.size()) * mine.size());
       comm.gather(mine, all);
-      for (int rank = 0; rank < comm.size(); ++rank) {
-        EXPECT_EQ(all[2 * rank], double(rank));
-        EXPECT_EQ(all[2 * rank + 1], double(round));
-      }
+      for (size_t at = 0; at < all.size(); ++at)
+        EXPECT_EQ(all[at], byteOf(int(at / mine.size()), at % mine.size()));
     }
   });
 }
@@ -894,24 +898,26 @@ TEST_P(Comm, PostedMessagesWaitForWhoTakesThem) {
   });
 }
 
-// Ranks are up to two times apart: four numbers of a rank are told before the
+// Ranks are up to two times apart: four messages of a rank are told before the
 // first of them is heard, which is as many as there may be.
-TEST_P(Comm, NumbersThatAreToldAreHeardLater) {
+TEST_P(Comm, MessagesThatAreToldAreHeardLater) {
   if (!leavesMessages(std::get<0>(GetParam())))
-    GTEST_SKIP() << "the host tells numbers";
+    GTEST_SKIP() << "the host tells messages";
   run([&](Communicator &comm) {
     auto told = [](int rank, uint64_t number) {
-      std::vector<double> numbers = {double(rank), double(number),
-                                     1.0 / double(number)};
-      numbers.resize(Communicator::toldNumbers, double(rank) + double(number));
-      return numbers;
+      std::vector<std::byte> bytes(1 +
+                                   number * 3 % Communicator::mostToldBytes);
+      for (size_t at = 0; at < bytes.size(); ++at)
+        bytes[at] = std::byte(uint8_t(rank + 5 * int(number) + int(at)));
+      return bytes;
     };
     for (uint64_t number = 1; number <= 40; ++number) {
       comm.tell(number, told(comm.rank(), number));
       for (int rank = 0; rank < comm.size() && number > 1; ++rank) {
-        std::vector<double> heard(Communicator::toldNumbers);
+        const std::vector<std::byte> expected = told(rank, number - 1);
+        std::vector<std::byte> heard(expected.size());
         comm.hear(rank, number - 1, heard);
-        EXPECT_EQ(heard, told(rank, number - 1));
+        EXPECT_EQ(heard, expected);
       }
     }
     double nothing = 0;

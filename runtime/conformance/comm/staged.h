@@ -170,7 +170,8 @@ public:
     inner.exchange(there);
     end(results);
   }
-  void gather(std::span<const double> in, std::span<double> out) override {
+  void gather(std::span<const std::byte> in,
+              std::span<std::byte> out) override {
     inner.gather(in, out);
   }
   void abort() override {

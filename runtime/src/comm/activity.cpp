@@ -121,7 +121,8 @@ public:
     inner->exchange(calls);
     call.end();
   }
-  void gather(std::span<const double> in, std::span<double> out) override {
+  void gather(std::span<const std::byte> in,
+              std::span<std::byte> out) override {
     // A device's gathers are collectives of the host, which notes them itself.
     if (onDevice())
       return inner->gather(in, out);
@@ -145,13 +146,13 @@ public:
     activity.addPeer(receive.peer);
     inner->take(call, receive, box);
   }
-  void tell(uint64_t number, std::span<const double> values) override {
-    inner->tell(number, values);
+  void tell(uint64_t number, std::span<const std::byte> message) override {
+    inner->tell(number, message);
   }
-  void hear(int from, uint64_t number, std::span<double> values) override {
+  void hear(int from, uint64_t number, std::span<std::byte> message) override {
     Wait wait(activity, "loss and norm", WaitKind::Ranks);
     activity.addPeer(from);
-    inner->hear(from, number, values);
+    inner->hear(from, number, message);
   }
   void abort() override { inner->abort(); }
 

@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "grt/abi.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -35,6 +36,13 @@ public:
   virtual ~Group() = default;
   const std::vector<int> &ranks() const { return members; }
   int size() const { return int(members.size()); }
+  /// The place of a rank in the order; throws Error if it is no member.
+  int indexOf(int rank) const {
+    const auto at = std::find(members.begin(), members.end(), rank);
+    if (at == members.end())
+      fail("rank " + std::to_string(rank) + " is no member of the group");
+    return int(at - members.begin());
+  }
 
 private:
   std::vector<int> members;
@@ -146,8 +154,10 @@ public:
   /// calls that receive from here in their order, be they in one operation of
   /// the peer's or in several.
   virtual void exchange(std::span<const ExchangeCall> calls) = 0;
-  /// out[r * in.size() + i] = in[i] of rank r, over all ranks.
-  virtual void gather(std::span<const double> in, std::span<double> out) = 0;
+  /// `out` = the messages `in` of all ranks, in their order; all have one
+  /// length. RankMessages says what is in them.
+  virtual void gather(std::span<const std::byte> in,
+                      std::span<std::byte> out) = 0;
 
   // Messages that nobody waits for, between ranks that are batches apart. Of
   // the host's memory only: communicators of devices refuse them.
@@ -167,14 +177,14 @@ public:
   /// posted.
   virtual void take(const ExchangeCall &call, const ExchangePeer &receive,
                     size_t box);
-  /// Tells all other ranks some numbers, as `number`-th time, from 1 on; all of
+  /// Tells all other ranks a message, as `number`-th time, from 1 on; all of
   /// those that hear this rank hear every time.
-  static constexpr size_t toldNumbers = 4;
+  static constexpr size_t mostToldBytes = 64;
   /// Most times that a rank may tell before the first is heard.
   static constexpr size_t toldTimes = 4;
-  virtual void tell(uint64_t number, std::span<const double> values);
-  /// Waits for what another rank has told.
-  virtual void hear(int from, uint64_t number, std::span<double> values);
+  virtual void tell(uint64_t number, std::span<const std::byte> message);
+  /// Waits for what another rank has told, of as many bytes.
+  virtual void hear(int from, uint64_t number, std::span<std::byte> message);
 
   /// Wakes every rank that waits or will wait; their calls throw Aborted.
   virtual void abort() = 0;
@@ -193,8 +203,12 @@ inline void Communicator::take(const ExchangeCall &, const ExchangePeer &,
                                size_t) {
   refuse();
 }
-inline void Communicator::tell(uint64_t, std::span<const double>) { refuse(); }
-inline void Communicator::hear(int, uint64_t, std::span<double>) { refuse(); }
+inline void Communicator::tell(uint64_t, std::span<const std::byte>) {
+  refuse();
+}
+inline void Communicator::hear(int, uint64_t, std::span<std::byte>) {
+  refuse();
+}
 inline void Communicator::refuse() {
   fail("messages that nobody waits for are of the host's memory");
 }

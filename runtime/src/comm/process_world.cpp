@@ -8,30 +8,17 @@
 #include "comm/process_world.h"
 #include "base/allocation.h"
 #include "base/kept_memory.h"
-#include "comm/activity.h"
+#include "comm/backoff.h"
 #include "comm/blocks.h"
+#include "comm/exchange_streams.h"
 #include "comm/sum.h"
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
-#include <ctime>
-#include <fstream>
-#include <map>
-#include <mutex>
-#include <sched.h>
 
 namespace grt {
 namespace {
-
-/// The running kernel of this machine; processes with equal ones share cores,
-/// whatever names and networks they see. Null bytes if unknown.
-std::array<char, 40> machine() {
-  std::array<char, 40> id{};
-  std::ifstream("/proc/sys/kernel/random/boot_id").read(id.data(), 36);
-  return id;
-}
 
 /// Size in bytes below which an all-reduce is bound by latency and takes one
 /// round instead of two.
@@ -43,164 +30,6 @@ constexpr uint64_t chunkBytes = 128 << 10, mostAhead = 8;
 /// Most ranks whose numbers of a step are gathered in one round.
 constexpr int fewRanks = 4;
 
-/// Bytes of a packed message of an exchange; the same on all ranks. The least
-/// is what every transport carries.
-uint64_t packetBytes(int ranks) {
-  constexpr uint64_t most = 64 << 10, least = 4 << 10, wanted = 1 << 20;
-  return std::clamp(wanted / (2 * uint64_t(ranks)) & ~uint64_t(63), least,
-                    most);
-}
-
-/// Pauses that grow: a rank that waits must not take the core from one that
-/// computes, but most waits are short.
-class Backoff {
-public:
-  void pause() {
-    if (++turns <= 20) {
-      sched_yield();
-      return;
-    }
-    long microseconds = std::min(200L, 10L << std::min(turns / 20, 5));
-    timespec time = {0, microseconds * 1000};
-    nanosleep(&time, nullptr);
-  }
-  void reset() { turns = 0; }
-  bool sleeps() const { return turns >= 20; }
-
-private:
-  int turns = 0;
-};
-
-/// A group with members in several processes.
-class SpreadGroup : public Group {
-public:
-  using Group::Group;
-  int indexOf(int rank) const {
-    auto it = std::find(ranks().begin(), ranks().end(), rank);
-    if (it == ranks().end())
-      fail("rank " + std::to_string(rank) + " is no member of the group");
-    return int(it - ranks().begin());
-  }
-};
-
-} // namespace
-
-struct ProcessWorld::Shared {
-  Shared(Transport &transport, std::vector<int> firstRanks, int epoch,
-         std::function<void(const Failure &)> tell)
-      : transport(transport), first(std::move(firstRanks)), epoch(epoch),
-        tell(std::move(tell)), local(first[size_t(transport.process()) + 1] -
-                                         first[size_t(transport.process())],
-                                     first[size_t(transport.process())]) {
-    for (int process = 0; process < transport.processes(); ++process) {
-      int count = first[size_t(process) + 1] - first[size_t(process)];
-      owner.insert(owner.end(), size_t(count), process);
-      mostLocal = std::max(mostLocal, count);
-    }
-    std::array<char, 40> own = machine();
-    std::vector<std::array<char, 40>> all(
-        static_cast<size_t>(transport.processes()));
-    transport.allGather(own.data(), all.data(), sizeof(own));
-    for (int process = 0; process < transport.processes(); ++process)
-      if (all[size_t(process)] == own)
-        machineRanks += first[size_t(process) + 1] - first[size_t(process)];
-    // Tags repeat after this many worlds: every pair of thread ranks of two
-    // processes has tags for each, and messages of the earlier world are gone
-    // by then.
-    constexpr int worlds = 16;
-    pairs = families * mostLocal * mostLocal;
-    epochs = hostTag(transport) / pairs;
-    if (epochs < worlds)
-      invalid("expected at most " +
-              std::to_string(int(std::sqrt(double(hostTag(transport)) /
-                                           double(worlds * families)))) +
-              " thread ranks in a process, found " + std::to_string(mostLocal) +
-              ": " + transport.name() + " has " +
-              std::to_string(transport.largestTag()) + " message tags");
-  }
-
-  int size() const { return first.back(); }
-  bool isLocal(int rank) const {
-    return owner[size_t(rank)] == transport.process();
-  }
-  /// Messages that need not come in one order.
-  enum Family { Ordinary, Posted, Told };
-  static constexpr int64_t families = 3;
-
-  /// Messages of a family from one rank to another have a tag of their own; the
-  /// epoch keeps those of an aborted world apart.
-  int tag(int from, int to, Family family = Ordinary) const {
-    int64_t number =
-        (int64_t(from - first[size_t(owner[size_t(from)])]) * mostLocal +
-         (to - first[size_t(owner[size_t(to)])])) *
-            families +
-        family;
-    return int(epoch % epochs * pairs + number);
-  }
-
-  SpreadGroup &group(const std::vector<int> &ranks) {
-    std::lock_guard<std::mutex> lock(mutex);
-    std::unique_ptr<SpreadGroup> &entry = pool[ranks];
-    if (!entry)
-      entry = std::make_unique<SpreadGroup>(ranks);
-    return *entry;
-  }
-
-  void abort() {
-    aborted.store(true, std::memory_order_release);
-    local.abort({});
-  }
-
-  Transport &transport;
-  const std::vector<int> first;
-  const int epoch;
-  std::function<void(const Failure &)> tell;
-  Watcher watcher;
-  ThreadsWorld local;
-  std::vector<int> owner; ///< process of each rank
-  std::optional<RunHosts> hosts;
-  int mostLocal = 1, machineRanks = 0;
-  int64_t pairs = 1, epochs = 1; ///< how tags are divided
-  std::atomic<bool> aborted{false};
-  mutable std::mutex mutex;
-  std::map<std::vector<int>, std::unique_ptr<SpreadGroup>> pool;
-  std::optional<Failure> reason;
-};
-
-namespace {
-
-/// One direction of an exchange with one peer: a stream of messages, of which
-/// one is on its way. Rows of a packet or more travel from where they stand to
-/// where they belong; smaller ones, and all that are added, through a buffer.
-/// Both sides cut a stream in the same way.
-struct Stream {
-  const ExchangeCall *call = nullptr;
-  const ExchangePeer *side = nullptr;
-  bool sends = false;
-  bool done = false;
-  /// Index of the stream of an earlier call with the same peer, which must end
-  /// first; -1 if there is none.
-  int before = -1;
-  size_t row = 0;      ///< of the next message
-  uint64_t offset = 0; ///< bytes of that row that are done
-  char *buffer = nullptr;
-  Transport::Request request = nullptr;
-  bool posted = false;
-  /// The message on its way: where it began, and its length if packed.
-  size_t packedRow = 0;
-  uint64_t packedOffset = 0, packedBytes = 0;
-
-  char *place(size_t number) const {
-    const char *base = sends ? static_cast<const char *>(call->source)
-                             : static_cast<char *>(call->destination);
-    return const_cast<char *>(base) +
-           uint64_t(side->rows[number].localUnit) * call->bytesPerUnit;
-  }
-  uint64_t rowBytes(size_t number) const {
-    return uint64_t(side->rows[number].units) * call->bytesPerUnit;
-  }
-};
-
 class ProcessCommunicator : public Communicator {
   using Shared = ProcessWorld::Shared;
 
@@ -209,10 +38,9 @@ public:
                       int rank)
       : processes(processes), shared(shared), transport(shared.transport),
         self(rank), inner(shared.local.join(rank)),
-        packet(std::min<uint64_t>(packetBytes(shared.size()),
-                                  transport.largestMessage() & ~size_t(63))),
         scratchSize(ProcessWorld::scratchBytes(shared.size())),
-        scratch(std::make_unique<char[]>(scratchSize)) {
+        scratch(std::make_unique<char[]>(scratchSize)),
+        streams(shared, rank, {scratch.get(), size_t(scratchSize)}) {
     std::vector<int> all(static_cast<size_t>(shared.size()));
     for (int r = 0; r < shared.size(); ++r)
       all[size_t(r)] = r;
@@ -220,7 +48,6 @@ public:
     // Reserves all that calls need, as nothing is taken from the heap while the
     // ranks run.
     size_t most = 2 * size_t(shared.size());
-    streams.reserve(most);
     requests.reserve(2 * most);
     peers.reserve(2 * most);
   }
@@ -416,29 +243,14 @@ public:
                             call.table->receives.end(), isRemote);
     if (!remote)
       return inner->exchange(calls);
-
-    streams.clear();
-    for (const ExchangeCall &call : calls) {
-      for (const ExchangePeer &side : call.table->sends)
-        if (side.peer != self)
-          addStream(call, side, /*sends=*/true);
-      for (const ExchangePeer &side : call.table->receives)
-        addStream(call, side, /*sends=*/false);
-    }
-    said = -1;
-    try {
-      runStreams();
-    } catch (...) {
-      for (Stream &stream : streams)
-        transport.cancel({&stream.request, 1});
-      throw;
-    }
+    streams.run(calls);
   }
 
   /// Gathers in rounds in which the blocks that a rank has double (Bruck et
   /// al., IEEE TPDS 8(11), 1997, section 3): log2(ranks) messages a rank
   /// instead of one to each other.
-  void gather(std::span<const double> in, std::span<double> out) override {
+  void gather(std::span<const std::byte> in,
+              std::span<std::byte> out) override {
     const uint64_t bytes = in.size_bytes();
     const int ranks = size();
     if (ranks <= fewRanks || bytes == 0 ||
@@ -454,9 +266,8 @@ public:
       send((self + ranks - have) % ranks, blocks, moved);
       wait();
     }
-    char *to = reinterpret_cast<char *>(out.data());
     for (int i = 0; i < ranks; ++i)
-      std::memcpy(to + uint64_t((self + i) % ranks) * bytes,
+      std::memcpy(out.data() + uint64_t((self + i) % ranks) * bytes,
                   blocks + uint64_t(i) * bytes, bytes);
   }
 
@@ -469,7 +280,7 @@ public:
     if (shared.isLocal(send.peer))
       return inner->post(call, send, box);
     UncountedAllocations uncounted;
-    checkAborted();
+    shared.checkAborted();
     std::vector<Transport::Request> &started = requestsOf(send.peer, box);
     forPostedPieces(call, send, [&](int64_t unit, uint64_t at, uint64_t bytes) {
       started.push_back(
@@ -502,34 +313,35 @@ public:
         });
     });
   }
-  void tell(uint64_t number, std::span<const double> values) override {
-    inner->tell(number, values);
+  void tell(uint64_t number, std::span<const std::byte> message) override {
+    inner->tell(number, message);
     UncountedAllocations uncounted;
     Telling &telling = toldHere[number % toldTimes];
     await(telling.requests);
     telling.requests.clear();
-    checkAborted();
-    std::copy(values.begin(), values.end(), telling.values);
+    shared.checkAborted();
+    std::copy(message.begin(), message.end(), telling.message);
     for (int peer = 0; peer < size(); ++peer)
       if (!shared.isLocal(peer))
         telling.requests.push_back(transport.send(
             shared.owner[size_t(peer)], shared.tag(self, peer, Shared::Told),
-            telling.values, sizeof(telling.values)));
+            telling.message, sizeof(telling.message)));
   }
-  void hear(int from, uint64_t number, std::span<double> values) override {
+  void hear(int from, uint64_t number, std::span<std::byte> message) override {
     if (shared.isLocal(from))
-      return inner->hear(from, number, values);
+      return inner->hear(from, number, message);
     if (heard.empty())
       heard.resize(size_t(size()));
     Heard &last = heard[size_t(from)];
     // Times that a rank has told arrive in their order.
     while (last.number < number) {
-      receive(from, last.values[(last.number + 1) % toldTimes],
-              sizeof(last.values[0]), Shared::Told);
+      receive(from, last.messages[(last.number + 1) % toldTimes],
+              sizeof(last.messages[0]), Shared::Told);
       wait();
       ++last.number;
     }
-    std::copy_n(last.values[number % toldTimes], values.size(), values.begin());
+    std::copy_n(last.messages[number % toldTimes], message.size(),
+                message.begin());
   }
 
   ~ProcessCommunicator() override {
@@ -581,7 +393,7 @@ private:
   /// Waits until the sends are complete, so that their memory may be reused.
   void await(std::vector<Transport::Request> &started) {
     Backoff backoff;
-    for (checkAborted(); !transport.test(started); checkAborted())
+    for (shared.checkAborted(); !transport.test(started); shared.checkAborted())
       backoff.pause();
   }
   std::vector<Transport::Request> &requestsOf(int peer, size_t box) {
@@ -604,11 +416,6 @@ private:
     }
   }
 
-  void checkAborted() const {
-    if (shared.aborted.load(std::memory_order_acquire))
-      throw Aborted();
-  }
-
   /// Forgets what is on its way when a call ends by an exception.
   void giveUp() {
     transport.cancel(requests);
@@ -623,14 +430,14 @@ private:
   void wait(size_t count) {
     Backoff backoff;
     try {
-      for (checkAborted(); !transport.test({requests.data(), count});
-           checkAborted()) {
+      for (shared.checkAborted(); !transport.test({requests.data(), count});
+           shared.checkAborted()) {
         if (backoff.sleeps()) {
           size_t first = 0;
           while (first < count && !requests[first])
             ++first;
           if (first < count)
-            sayWaiting(peers[first]);
+            backoff.note(peers[first]);
         }
         backoff.pause();
       }
@@ -640,15 +447,6 @@ private:
     }
     requests.erase(requests.begin(), requests.begin() + ptrdiff_t(count));
     peers.erase(peers.begin(), peers.begin() + ptrdiff_t(count));
-    said = -1;
-  }
-
-  /// Notes which peer has not come yet.
-  void sayWaiting(int peer) {
-    if (!currentActivity || peer == said)
-      return;
-    said = peer;
-    currentActivity->narrowWait(peer);
   }
 
   //===--------------------------------------------------------------------===//
@@ -807,204 +605,27 @@ private:
     });
   }
 
-  //===--------------------------------------------------------------------===//
-  // Exchanges
-  //===--------------------------------------------------------------------===//
-
-  void addStream(const ExchangeCall &call, const ExchangePeer &side,
-                 bool sends) {
-    Stream stream;
-    stream.call = &call;
-    stream.side = &side;
-    stream.sends = sends;
-    for (size_t i = 0; i < streams.size(); ++i)
-      if (streams[i].call != &call && streams[i].sends == sends &&
-          streams[i].side->peer == side.peer)
-        stream.before = int(i);
-    stream.buffer = scratch.get() + streams.size() * packet;
-    if ((streams.size() + 1) * packet > scratchSize)
-      fail("rank " + std::to_string(self) +
-           ": an exchange has more than one transfer to or from a rank");
-    streams.push_back(stream);
-  }
-
-  void runStreams() {
-    Backoff backoff;
-    while (true) {
-      bool moved = false;
-      const Stream *waiting = nullptr;
-      for (size_t i = 0; i < streams.size(); ++i) {
-        Stream &stream = streams[i];
-        if (stream.done)
-          continue;
-        // Arriving data is added in the order of the peers, so a stream waits
-        // for the one before it.
-        bool blocked = !stream.sends && stream.call->add && i > 0 &&
-                       streams[i - 1].call == stream.call &&
-                       !streams[i - 1].sends && !streams[i - 1].done;
-        blocked |= stream.before >= 0 && !streams[size_t(stream.before)].done;
-        if (!blocked)
-          moved |= advance(stream);
-        if (!stream.done && !waiting)
-          waiting = &stream;
-      }
-      if (!waiting)
-        return;
-      checkAborted();
-      if (moved) {
-        backoff.reset();
-        continue;
-      }
-      if (backoff.sleeps())
-        sayWaiting(waiting->side->peer);
-      backoff.pause();
-    }
-  }
-
-  /// Does what can be done without waiting; whether that was anything.
-  bool advance(Stream &stream) {
-    int peer = stream.side->peer;
-    if (peer == self) {
-      takeRows(*stream.call, *stream.side,
-               static_cast<const char *>(stream.call->source));
-      stream.done = true;
-      return true;
-    }
-    if (shared.isLocal(peer))
-      return stream.sends ? offer(stream) : take(stream);
-    if (stream.posted) {
-      if (!transport.test({&stream.request, 1}))
-        return false;
-      stream.posted = false;
-      if (!stream.sends && stream.packedBytes)
-        unpack(stream);
-      stream.done = stream.row == stream.side->rows.size();
-      return true;
-    }
-    post(stream);
-    return true;
-  }
-
-  bool offer(Stream &stream) {
-    Mailbox &box = shared.local.mailbox(self, stream.side->peer);
-    if (box.state.load() != Mailbox::empty)
-      return false;
-    if (stream.posted) {
-      stream.done = true;
-    } else {
-      box.base = static_cast<const char *>(stream.call->source);
-      box.state.store(Mailbox::posted);
-      stream.posted = true;
-    }
-    return true;
-  }
-
-  bool take(Stream &stream) {
-    Mailbox &box = shared.local.mailbox(stream.side->peer, self);
-    if (box.state.load() != Mailbox::posted)
-      return false;
-    takeRows(*stream.call, *stream.side, box.base);
-    box.state.store(Mailbox::empty);
-    stream.done = true;
-    return true;
-  }
-
-  /// Starts the next message of a stream.
-  void post(Stream &stream) {
-    int peer = stream.side->peer;
-    stream.posted = true;
-    stream.packedBytes = 0;
-    uint64_t left = stream.rowBytes(stream.row) - stream.offset;
-    if (!stream.call->add && left >= packet) {
-      uint64_t bytes = std::min<uint64_t>(left, transport.largestMessage());
-      char *data = stream.place(stream.row) + stream.offset;
-      start(stream, peer, data, bytes);
-      forward(stream, bytes);
-      return;
-    }
-    stream.packedRow = stream.row;
-    stream.packedOffset = stream.offset;
-    forEachPacked(stream, [&](char *place, char *packed, uint64_t bytes) {
-      if (stream.sends)
-        std::memcpy(packed, place, bytes);
-      stream.packedBytes += bytes;
-    });
-    start(stream, peer, stream.buffer, stream.packedBytes);
-  }
-
-  void start(Stream &stream, int peer, char *data, uint64_t bytes) {
-    checkAborted();
-    int process = shared.owner[size_t(peer)];
-    stream.request =
-        stream.sends
-            ? transport.send(process, shared.tag(self, peer), data, bytes)
-            : transport.receive(process, shared.tag(peer, self), data, bytes);
-  }
-
-  static void forward(Stream &stream, uint64_t bytes) {
-    stream.offset += bytes;
-    if (stream.offset == stream.rowBytes(stream.row)) {
-      ++stream.row;
-      stream.offset = 0;
-    }
-  }
-
-  /// Visits what fits in one packet from where the stream stands, and moves the
-  /// stream behind it. Only rows that are added are cut, between elements: a
-  /// packet has a whole number of them.
-  template <typename Visit> void forEachPacked(Stream &stream, Visit visit) {
-    uint64_t filled = 0;
-    while (stream.row < stream.side->rows.size()) {
-      uint64_t left = stream.rowBytes(stream.row) - stream.offset;
-      uint64_t room = packet - filled;
-      bool whole = !stream.call->add;
-      if (room == 0 || (whole && (left >= packet || left > room)))
-        return;
-      uint64_t bytes = std::min(left, room);
-      visit(stream.place(stream.row) + stream.offset, stream.buffer + filled,
-            bytes);
-      filled += bytes;
-      forward(stream, bytes);
-    }
-  }
-
-  void unpack(Stream &stream) {
-    stream.row = stream.packedRow;
-    stream.offset = stream.packedOffset;
-    forEachPacked(stream, [&](char *place, char *packed, uint64_t bytes) {
-      if (!stream.call->add) {
-        std::memcpy(place, packed, bytes);
-        return;
-      }
-      dispatchSum(stream.call->dtype, [&](auto element) {
-        addInto<decltype(element)>(place, packed, bytes);
-      });
-    });
-  }
-
   ProcessWorld &processes;
   ProcessWorld::Shared &shared;
   Transport &transport;
   int self;
   std::unique_ptr<Communicator> inner;
   Group *world = nullptr;
-  const uint64_t packet;
   const uint64_t scratchSize;
   std::unique_ptr<char[]> scratch;
-  std::vector<Stream> streams;
+  ExchangeStreams streams;
   std::vector<Transport::Request> requests;
   std::vector<int> peers; ///< of the requests
-  int said = -1;          ///< the peer noted last
   /// Sends of posted messages that are not complete, by box and peer.
   std::vector<std::vector<Transport::Request>> posted;
   struct Telling {
-    double values[toldNumbers] = {};
+    std::byte message[mostToldBytes] = {};
     std::vector<Transport::Request> requests;
   };
   Telling toldHere[toldTimes];
   struct Heard {
     uint64_t number = 0;
-    double values[toldTimes][toldNumbers] = {};
+    std::byte messages[toldTimes][mostToldBytes] = {};
   };
   std::vector<Heard> heard; ///< by rank
 };

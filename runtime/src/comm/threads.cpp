@@ -28,13 +28,6 @@ public:
   ThreadGroup(std::vector<int> ranks, bool spins)
       : Group(std::move(ranks)), spins(spins), published(size()) {}
 
-  int indexOf(int rank) const {
-    auto it = std::find(ranks().begin(), ranks().end(), rank);
-    if (it == ranks().end())
-      fail("rank " + std::to_string(rank) + " is no member of the group");
-    return int(it - ranks().begin());
-  }
-
   void publish(int index, const void *address) {
     published[index] = const_cast<void *>(address);
   }
@@ -307,8 +300,27 @@ public:
           shared.mailbox(self, send.peer).state.waitFor(Mailbox::empty);
   }
 
-  void gather(std::span<const double> in, std::span<double> out) override {
-    allGather(*shared.world, in.data(), out.data(), in.size_bytes());
+  void gather(std::span<const std::byte> in,
+              std::span<std::byte> out) override {
+    ThreadGroup &group = *shared.world;
+    const std::span<const std::byte> own = in;
+    group.publish(self - shared.first, &own);
+    group.barrier();
+    bool alike = true;
+    for (int member = 0; member < group.size(); ++member) {
+      const auto &message =
+          *reinterpret_cast<const std::span<const std::byte> *>(
+              group.address(member));
+      alike &= message.size() == in.size();
+      if (alike)
+        std::copy(message.begin(), message.end(),
+                  out.begin() + ptrdiff_t(size_t(member) * in.size()));
+    }
+    // Others may still read this rank's.
+    group.barrier();
+    if (!alike)
+      fail("gather: expected messages of " + str(in.size()) +
+           " bytes of all ranks, found others");
   }
 
   void reserveBoxes(size_t boxes) override { shared.reserveBoxes(boxes); }
@@ -328,12 +340,15 @@ public:
     takeRows(call, receive, mailbox.base);
     mailbox.state.store(Mailbox::empty);
   }
-  void tell(uint64_t number, std::span<const double> values) override {
+  void tell(uint64_t number, std::span<const std::byte> message) override {
+    if (message.size() > mostToldBytes)
+      fail("expected a message of at most " + str(mostToldBytes) +
+           " bytes to tell, found " + str(message.size()));
     ToldBox &box = shared.told[size_t(self - shared.first)];
-    std::copy(values.begin(), values.end(), box.values[number % toldTimes]);
+    std::copy(message.begin(), message.end(), box.messages[number % toldTimes]);
     box.number.store(uint32_t(number) & ~WaitWord::abortBit);
   }
-  void hear(int from, uint64_t number, std::span<double> values) override {
+  void hear(int from, uint64_t number, std::span<std::byte> message) override {
     ToldBox &box = shared.told[size_t(from - shared.first)];
     // Numbers of 31 bits go round.
     auto isEarlier = [number](uint32_t last) {
@@ -342,7 +357,8 @@ public:
     for (uint32_t last = box.number.load(); isEarlier(last);
          last = box.number.load())
       box.number.waitWhile(last);
-    std::copy_n(box.values[number % toldTimes], values.size(), values.begin());
+    std::copy_n(box.messages[number % toldTimes], message.size(),
+                message.begin());
   }
 
   void abort() override { shared.abort(); }

@@ -28,10 +28,10 @@ struct alignas(64) Mailbox {
   const char *base = nullptr;
 };
 
-/// Numbers that one rank tells all others.
+/// Messages that one rank tells all others.
 struct alignas(64) ToldBox {
   WaitWord number; ///< of the last time
-  double values[Communicator::toldTimes][Communicator::toldNumbers] = {};
+  std::byte messages[Communicator::toldTimes][Communicator::mostToldBytes] = {};
 };
 
 /// Takes what a peer offers at `source`: copies or adds the rows.

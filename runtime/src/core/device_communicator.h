@@ -68,7 +68,8 @@ public:
              int64_t distance) override;
   void exchange(std::span<const ExchangeCall> calls) override;
   /// Of the host.
-  void gather(std::span<const double> in, std::span<double> out) override {
+  void gather(std::span<const std::byte> in,
+              std::span<std::byte> out) override {
     host.gather(in, out);
   }
   void abort() override;

@@ -103,7 +103,7 @@ void Rank::inspect() {
     interpreter.runPart(GRT_PART_EVALUATE);
   while (toNextPart());
   inUse.tracks = tracked;
-  inspector.end(stepEnd->gathered);
+  inspector.end();
 }
 
 //===----------------------------------------------------------------------===//

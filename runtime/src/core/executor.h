@@ -28,6 +28,8 @@ public:
 
   /// Called once, on the rank's own thread: arena, groups, initial weights.
   void load();
+  /// Ranks do not meet at the end of a step.
+  bool goesAhead() const { return stepEnd->goesAhead(); }
   /// What the next pass is of.
   void take(std::shared_ptr<const PassInput> pass);
   /// One training step. Where gradients are late it also does forward passes

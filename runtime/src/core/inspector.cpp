@@ -7,6 +7,7 @@
 
 #include "core/inspector.h"
 #include "base/error.h"
+#include "comm/rank_messages.h"
 #include "core/call_checks.h"
 #include "core/init.h"
 #include "core/program_text.h"
@@ -46,16 +47,14 @@ bool allFinite(const char *values, uint64_t bytes, grt_dtype dtype) {
   fail("expected a known element type, found type " + str(int64_t(dtype)));
 }
 
-constexpr double nothing = std::numeric_limits<double>::infinity();
+constexpr int64_t nothing = std::numeric_limits<int64_t>::max();
 
 /// What was found, as one number of which the smallest counts: layers in the
 /// order of the model, parameters before outputs; then gradients, last layer
 /// first.
 enum Place { InParameters = 0, InOutput = 1 };
-double forwardKey(int64_t layer, Place place) {
-  return double(2 * layer + place);
-}
-double gradientKey(int64_t layer) { return 1e15 - double(layer); }
+int64_t forwardKey(int64_t layer, Place place) { return 2 * layer + place; }
+int64_t gradientKey(int64_t layer) { return nothing - 1 - layer; }
 
 bool isFinite(Device &memory, const char *values, uint64_t bytes,
               grt_dtype dtype) {
@@ -259,21 +258,21 @@ void Inspector::lookAtOutput(size_t number, LayerPhase phase,
     notFinite = std::min(notFinite, forwardKey(layer.index, InOutput));
 }
 
-void Inspector::end(std::vector<RankNumbers> &gathered) {
+void Inspector::end() {
   looksAtOutputs = false;
-  RankNumbers::gather(facts.host, {notFinite}, gathered);
-  for (const RankNumbers &each : gathered)
-    notFinite = std::min(notFinite, each.squares);
+  const std::vector<int64_t> all =
+      gatherOfRanks(facts.host, MessageKind::NotFinite, notFinite);
+  notFinite = *std::min_element(all.begin(), all.end());
 }
 
 std::string Inspector::describeNotFinite() const {
   if (notFinite == nothing)
     return "though no layer has a value that is not finite";
   std::string place = "gradient";
-  int64_t index = int64_t(1e15 - notFinite);
-  if (notFinite < 1e14) {
-    index = int64_t(notFinite) / 2;
-    place = int64_t(notFinite) % 2 == InParameters ? "parameters" : "output";
+  int64_t index = nothing - 1 - notFinite;
+  if (notFinite < nothing / 2) {
+    index = notFinite / 2;
+    place = notFinite % 2 == InParameters ? "parameters" : "output";
   }
   for (const Role &role : facts.manifest.roles)
     for (const Layer &layer : role.layers)

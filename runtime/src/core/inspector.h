@@ -47,7 +47,7 @@ public:
   /// A function of a layer has run.
   void lookAtOutput(size_t layer, LayerPhase phase, const BoundLayer &bound);
   /// All ranks learn what any of them has found.
-  void end(std::vector<RankNumbers> &gathered);
+  void end();
   std::string describeNotFinite() const;
 
   /// Of the last pass; empty on ranks that have none of them.
@@ -67,7 +67,7 @@ private:
   const Observer &observer;
   const BatchInFlight &batch;
   bool looksAtOutputs = false;
-  double notFinite = 0; ///< where, see inspector.cpp
+  int64_t notFinite = 0; ///< where, see inspector.cpp
 };
 
 } // namespace grt

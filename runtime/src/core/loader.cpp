@@ -35,9 +35,13 @@ std::unique_ptr<StepEnd> RankLoader::stepEndOf(const Rank &rank,
                                  batch, rank.inUse,
                                  !manifest.updatesJustInTime);
   };
+  const RunState &state = rank.facts.state;
+  // Nothing of a step needs all ranks.
+  const bool needsNone = state.options.onNan == OnNan::Late && !manifest.clip &&
+                         !manifest.updatesJustInTime && !state.backend.device;
   if (manifest.delay && manifest.clip)
     return make(std::type_identity<LateStepEnd>());
-  if (rank.facts.state.ahead())
+  if (manifest.delay || needsNone)
     return make(std::type_identity<ToldStepEnd>());
   return make(std::type_identity<StepEnd>());
 }

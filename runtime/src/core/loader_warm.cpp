@@ -342,7 +342,7 @@ void RankLoader::warmUp() {
   clearMemory();
   memories.device->waitForAll();
   // Nobody begins a step while another rank loads.
-  RankNumbers::gather(host, {}, stepEnd.gathered);
+  stepEnd.gathered.gather(host);
 }
 
 } // namespace grt

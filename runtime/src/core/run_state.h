@@ -87,13 +87,6 @@ struct RunState {
   double copyRate = 0; ///< see SessionOptions
   int threadsPerRank = 1;
   bool oneProcess = true; ///< has all ranks
-  /// Ranks do not meet at the end of a step: gradients are late, or nothing of
-  /// a step needs all of them.
-  bool ahead() const {
-    return manifest.delay > 0 ||
-           (options.onNan == OnNan::Late && !manifest.clip &&
-            !manifest.updatesJustInTime && !backend.device);
-  }
   /// [exchange][global rank] and [tie].
   std::vector<LocalTables> exchanges = {};
   std::vector<TieTables> ties = {};

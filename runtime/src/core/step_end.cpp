@@ -24,9 +24,10 @@ void StepEnd::decide(bool onDevice) {
   gather(onDevice);
   // The same numbers on all ranks, so the same decision.
   const Hyperparameters &h = batch.input->hyperparameters;
-  for (size_t r = 0; r < gathered.size(); ++r)
-    decidedBy[r] = {gathered[r].squares,
-                    gathered[r].loss + gathered[r].squaredLogSums};
+  for (size_t r = 0; r < gathered.ranks(); ++r) {
+    const RankNumbers &each = gathered[r];
+    decidedBy[r] = {each.squares, each.loss.loss + each.loss.squares};
+  }
   const UpdateDecision decision =
       decideUpdate(decidedBy.data(), uint64_t(facts.host.size()),
                    facts.manifest.clip, h.clipNorm, h.skipNorm);
@@ -119,26 +120,26 @@ void StepEnd::gather(bool ofGraph) {
     memories.device->wait();
   addLosses();
   const bool trains = batch.input->mode == GRT_MODE_TRAIN;
-  RankNumbers::gather(
-      facts.host,
-      {(fetched.norm ? *fetched.norm : 0) +
-           (fetched.normAtHome ? *fetched.normAtHome : 0),
-       results.ownLoss.loss, trains ? double(batch.input->requests) : 0,
-       double(inUse.figures().measuredPeakBytes), results.ownLoss.squares},
-      gathered);
-  double squares = 0, peak = 0;
-  uint32_t requests = 0;
+  gathered.mine().front() = {(fetched.norm ? *fetched.norm : 0) +
+                                 (fetched.normAtHome ? *fetched.normAtHome : 0),
+                             results.ownLoss,
+                             trains ? batch.input->requests : 0,
+                             inUse.figures().measuredPeakBytes};
+  gathered.gather(facts.host);
+  double squares = 0;
+  uint64_t requests = 0;
   results.lossSum = {};
-  for (const RankNumbers &each : gathered) {
+  results.peakBytes = 0;
+  for (size_t r = 0; r < gathered.ranks(); ++r) {
+    const RankNumbers &each = gathered[r];
     squares += each.squares;
-    results.lossSum += {each.loss, each.squaredLogSums};
-    requests |= uint32_t(each.requests);
-    peak = std::max(peak, each.peakBytes);
+    results.lossSum += each.loss;
+    requests |= each.requests;
+    results.peakBytes = std::max(results.peakBytes, each.peakBytes);
   }
   results.gradientNorm = std::sqrt(squares);
-  results.peakBytes = uint64_t(peak);
   if (trains)
-    results.requestsHeard = requests;
+    results.requestsHeard = uint32_t(requests);
 }
 
 //===----------------------------------------------------------------------===//

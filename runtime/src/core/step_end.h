@@ -31,7 +31,7 @@ struct StepResults {
   /// What was added to the loss here.
   LossSums ownLoss;
   /// Not where ranks go on without waiting for each other, see
-  /// RunState::ahead; only `ownLoss` then.
+  /// StepEnd::goesAhead; only `ownLoss` then.
   LossSums lossSum;
   double gradientNorm = 0;
   /// Where there are several processes: what any of them asked for with this
@@ -47,20 +47,10 @@ struct StepResults {
 
 /// What every rank tells all others at the end of a pass, in one message.
 struct RankNumbers {
-  double squares = 0;        ///< of its gradients
-  double loss = 0;           ///< summed
-  double requests = 0;       ///< bits of its process
-  double peakBytes = 0;      ///< RankMemory::measuredPeakBytes
-  double squaredLogSums = 0; ///< LossSums::squares
-  static constexpr size_t count = 5;
-
-  /// By rank, from `mine` of each.
-  static void gather(Communicator &host, const RankNumbers &mine,
-                     std::vector<RankNumbers> &all) {
-    static_assert(sizeof(RankNumbers) == count * sizeof(double));
-    host.gather({&mine.squares, count},
-                {&all.front().squares, count * all.size()});
-  }
+  double squares = 0;     ///< of its gradients
+  LossSums loss;          ///< what was added to it there
+  uint64_t requests = 0;  ///< bits of its process
+  uint64_t peakBytes = 0; ///< RankMemory::measuredPeakBytes
 };
 
 /// All ranks tell each other their numbers and decide before the update.
@@ -74,6 +64,8 @@ public:
         inUse(inUse), decides(decides) {}
   virtual ~StepEnd() = default;
 
+  /// Ranks do not meet at the end of a step.
+  virtual bool goesAhead() const { return false; }
   /// Whether anything depends on the norm of a step.
   virtual bool needsNorm() const { return true; }
   /// Squares of gradients have been put on COMPUTE.
@@ -95,7 +87,7 @@ public:
 
   /// Nothing is allocated later for so many ranks.
   void reserve(size_t ranks) {
-    gathered.resize(ranks);
+    gathered.reserve(ranks);
     decidedBy.resize(ranks);
   }
 
@@ -108,7 +100,7 @@ public:
     const double *losses = nullptr, *norm = nullptr, *normAtHome = nullptr;
   };
   Fetched fetched;
-  std::vector<RankNumbers> gathered; ///< by rank
+  RankMessages<RankNumbers> gathered{MessageKind::StepNumbers, 1};
   double normBefore = -1; ///< of the last step's gradients; -1: not known
   /// Behind the results of a step that is one graph.
   static constexpr uint32_t resultsEvent =
@@ -143,6 +135,7 @@ private:
 class ToldStepEnd : public StepEnd {
 public:
   using StepEnd::StepEnd;
+  bool goesAhead() const override { return true; }
   bool needsNorm() const override { return false; }
   void lossIsThere() override;
   void endStep() override;

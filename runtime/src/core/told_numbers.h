@@ -8,7 +8,7 @@
 #ifndef GRT_CORE_TOLD_NUMBERS_H
 #define GRT_CORE_TOLD_NUMBERS_H
 
-#include "comm/communicator.h"
+#include "comm/rank_messages.h"
 
 #include <cstdint>
 #include <optional>
@@ -43,9 +43,8 @@ public:
   void tell(Communicator &host, const LossSums &loss, uint32_t requests,
             double squares) {
     ++steps;
-    const double mine[Communicator::toldNumbers] = {loss.loss, double(requests),
-                                                    squares, loss.squares};
-    host.tell(steps, mine);
+    const Message mine{expected, loss, squares, requests};
+    host.tell(steps, std::as_bytes(std::span(&mine, 1)));
     awaited = true;
   }
   /// Of the last step; nothing if that was heard already.
@@ -54,23 +53,37 @@ public:
       return std::nullopt;
     Sums sums;
     for (int rank = 0; rank < host.size(); ++rank) {
-      double heard[Communicator::toldNumbers];
-      host.hear(rank, steps, heard);
-      sums.requests |= uint32_t(heard[1]);
-      sums.squares += heard[2];
+      const Message heard = messageOf(host, rank);
+      sums.requests |= uint32_t(heard.requests);
+      sums.squares += heard.squares;
     }
     return sums;
   }
   /// The loss that a rank has told with the last step.
   LossSums lossOf(Communicator &host, int rank) const {
-    double heard[Communicator::toldNumbers];
-    host.hear(rank, steps, heard);
-    return {heard[0], heard[3]};
+    return messageOf(host, rank).loss;
   }
   /// Nobody asks any more for what was told.
   void forget() { awaited = false; }
 
 private:
+  struct Message {
+    MessageHeader header;
+    LossSums loss;
+    double squares = 0;
+    uint64_t requests = 0;
+  };
+  static_assert(sizeof(Message) <= Communicator::mostToldBytes);
+  static constexpr MessageHeader expected{
+      MessageKind::ToldNumbers, sizeof(Message) - sizeof(MessageHeader), 1};
+
+  Message messageOf(Communicator &host, int rank) const {
+    Message heard;
+    host.hear(rank, steps, std::as_writable_bytes(std::span(&heard, 1)));
+    checkHeader(rank, heard.header, expected);
+    return heard;
+  }
+
   uint64_t steps = 0; ///< that were told
   bool awaited = false;
 };

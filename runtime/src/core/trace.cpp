@@ -99,7 +99,8 @@ public:
     Scope scope(recorder, "exchange", nullptr, calls);
     inner->exchange(calls);
   }
-  void gather(std::span<const double> in, std::span<double> out) override {
+  void gather(std::span<const std::byte> in,
+              std::span<std::byte> out) override {
     Scope scope(recorder, "gather of losses and norms", nullptr);
     scope.onHost();
     inner->gather(in, out);
@@ -119,13 +120,13 @@ public:
     Scope scope(recorder, "posted message", nullptr, {&call, 1});
     inner->take(call, receive, box);
   }
-  void tell(uint64_t number, std::span<const double> values) override {
-    inner->tell(number, values);
+  void tell(uint64_t number, std::span<const std::byte> message) override {
+    inner->tell(number, message);
   }
-  void hear(int from, uint64_t number, std::span<double> values) override {
+  void hear(int from, uint64_t number, std::span<std::byte> message) override {
     Scope scope(recorder, "losses and norms", nullptr);
     scope.onHost();
-    inner->hear(from, number, values);
+    inner->hear(from, number, message);
   }
   void abort() override { inner->abort(); }
 

@@ -48,7 +48,7 @@ public:
   void run(Body body, bool mayStand = false);
   /// Begins a step and returns the sums of its losses as soon as they are
   /// known, and what was asked for anywhere, if that was heard; other ranks may
-  /// go on with it. Where RunState::ahead.
+  /// go on with it. Where Rank::goesAhead.
   LossSums runStepAhead(std::shared_ptr<const PassInput> pass,
                         uint32_t &requestsHeard);
   /// Throws if a rank has failed before: another may still be at work.

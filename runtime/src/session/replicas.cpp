@@ -13,11 +13,6 @@
 #include <map>
 
 namespace grt {
-namespace {
-
-constexpr uint64_t exactly = (uint64_t(1) << 48) - 1;
-
-} // namespace
 
 size_t replicaNumbers(const Manifest &manifest) {
   size_t most = 0;
@@ -26,13 +21,12 @@ size_t replicaNumbers(const Manifest &manifest) {
   return most;
 }
 
-void sumReplicas(const Manifest &manifest, Rank &rank, std::span<double> sums) {
-  std::fill(sums.begin(), sums.end(), 0.0);
+void sumReplicas(const Manifest &manifest, Rank &rank,
+                 std::span<uint64_t> sums) {
   const Role &role = manifest.roles[size_t(rank.roleIndex())];
   uint64_t width = manifest.elementBytes();
   for (size_t i = 0; i < role.layers.size(); ++i) {
     const Layer &layer = role.layers[i];
-    uint64_t sum = 0;
     for (const LayerTensor &tensor : layer.tensors) {
       if (tensor.isBorrowed())
         continue;
@@ -43,24 +37,24 @@ void sumReplicas(const Manifest &manifest, Rank &rank, std::span<double> sums) {
             rank.access(layer).read(
                 from, uint64_t(stretch.count()), width,
                 [&](const char *piece, uint64_t first, uint64_t count) {
-                  sum += elementSum(piece, stretch.held() + int64_t(first),
-                                    int64_t(count), width);
+                  sums[i] += elementSum(piece, stretch.held() + int64_t(first),
+                                        int64_t(count), width);
                 });
           });
     }
-    sums[i] = double(sum & exactly);
   }
 }
 
 std::string compareReplicas(const Manifest &manifest,
-                            std::span<const double> sums) {
-  size_t each = replicaNumbers(manifest);
+                            std::span<const uint64_t> sums) {
+  const size_t each = replicaNumbers(manifest);
   std::string text;
   for (const Role &role : manifest.roles)
     for (size_t l = 0; l < role.layers.size(); ++l) {
       const Layer &layer = role.layers[l];
       // By what is held: values and who has them. Most are right if any are.
-      std::map<std::pair<int64_t, int64_t>, std::map<double, std::vector<int>>>
+      std::map<std::pair<int64_t, int64_t>,
+               std::map<uint64_t, std::vector<int>>>
           holders;
       for (size_t local = 0; local < role.devices.size(); ++local) {
         int rank = role.devices[local];

@@ -19,15 +19,16 @@ namespace grt {
 /// of as many as the longest role has.
 size_t replicaNumbers(const Manifest &manifest);
 
-/// Sums over the bits of the parameters that a rank holds of each layer, as
-/// whole numbers below 2^48, which doubles hold exactly.
-void sumReplicas(const Manifest &manifest, Rank &rank, std::span<double> sums);
+/// Sums over the bits of the parameters that a rank holds of each layer; zeros
+/// before.
+void sumReplicas(const Manifest &manifest, Rank &rank,
+                 std::span<uint64_t> sums);
 
 /// Compares the sums of all ranks, in the order of ranks: those of a layer that
 /// differ in their data-parallel coordinate alone hold the same parameters.
 /// Says which layer and ranks differ; empty if none do.
 std::string compareReplicas(const Manifest &manifest,
-                            std::span<const double> sums);
+                            std::span<const uint64_t> sums);
 
 } // namespace grt
 

@@ -7,7 +7,6 @@
 
 #include "base/cores.h"
 #include "comm/threads.h"
-#include "core/failure_numbers.h"
 #include "core/placement.h"
 #include "core/program_check.h"
 #include "core/topology.h"
@@ -167,30 +166,54 @@ void Session::Implementation::together(const std::function<void()> &body) {
   std::optional<Error> problem;
   if (Status status = guarded(body); !status)
     problem.emplace(status.exitCode(), status.message());
-  double failures = 0;
-  runAll(
-      [&](Rank &rank) {
-        bool first = &rank == local->ranks.front().get();
-        double count = first && problem ? 1 : 0;
-        rank.addOverRanks({&count, 1});
-        if (first)
-          failures = count;
-      },
-      /*mayStand=*/true);
-  if (failures > 0)
-    throwFirst(problem);
+  throwFirst(problem, /*mayStand=*/true);
 }
 
-void Session::Implementation::throwFirst(const std::optional<Error> &problem) {
-  // All throw the same: whichever process is heard first tells the cause.
-  std::vector<double> all =
-      gatherNumbers(FailureNumbers::count, [&](Rank &rank, double *to) {
-        if (problem && &rank == local->ranks.front().get())
-          FailureNumbers::encode(*problem, to);
+namespace {
+
+/// A failure of a process, as it is told to all others.
+struct FailureMessage {
+  int32_t exitCode = 0;   ///< 0: none
+  uint32_t textBytes = 0; ///< of the message, which follows
+
+  /// Longer texts are cut.
+  static constexpr size_t mostBytes = 64 << 10;
+};
+
+} // namespace
+
+void Session::Implementation::throwFirst(const std::optional<Error> &problem,
+                                         bool mayStand) {
+  const std::string text =
+      problem
+          ? std::string(problem->what()).substr(0, FailureMessage::mostBytes)
+          : "";
+  // One rank speaks for its process.
+  auto speaks = [&](Rank &rank) {
+    return problem && &rank == local->ranks.front().get();
+  };
+  const RankMessages<FailureMessage> failures = gather<FailureMessage>(
+      MessageKind::Failure, 1,
+      [&](Rank &rank, std::span<FailureMessage> to) {
+        if (speaks(rank))
+          to.front() = {problem->exitCode(), uint32_t(text.size())};
+      },
+      mayStand);
+  size_t first = 0, most = 0;
+  while (first < failures.ranks() && failures[first].exitCode == 0)
+    ++first;
+  if (first == failures.ranks())
+    return;
+  for (size_t rank = first; rank < failures.ranks(); ++rank)
+    most = std::max<size_t>(most, failures[rank].textBytes);
+  const RankMessages<char> texts = gather<char>(
+      MessageKind::FailureText, most, [&](Rank &rank, std::span<char> to) {
+        if (speaks(rank))
+          std::copy(text.begin(), text.end(), to.begin());
       });
-  for (size_t at = 0; at < all.size(); at += FailureNumbers::count)
-    if (all[at] != 0)
-      throw FailureNumbers::decode(&all[at]);
+  // All throw the same: whichever process is heard first tells the cause.
+  throw Error(failures[first].exitCode,
+              std::string(texts.of(first).data(), failures[first].textBytes));
 }
 
 void Session::Implementation::checkHosts() {
@@ -252,16 +275,11 @@ void Session::Implementation::checkMemory() {
     machine = {state.options.hostMemoryBytes, "as given", machine->scope};
   if (state.options.hostMemoryBytes)
     group.reset();
-  std::vector<double> all = gatherNumbers(3, [&](Rank &rank, double *to) {
-    to[0] = double(rank.role().homeBytes) +
-            (onHost ? double(rank.role().arenaBytes) : 0);
-    to[1] = machine ? double(machine->scope) : 0;
-    to[2] = group ? double(group->scope) : 0;
-  });
-  std::vector<RankNeed> needs;
-  for (size_t at = 0; at < all.size(); at += 3)
-    needs.push_back(
-        {uint64_t(all[at]), uint64_t(all[at + 1]), uint64_t(all[at + 2])});
+  std::vector<RankNeed> needs =
+      gather<RankNeed>(MessageKind::HostMemory, [&](Rank &rank) -> RankNeed {
+        return {rank.role().homeBytes + (onHost ? rank.role().arenaBytes : 0),
+                machine ? machine->scope : 0, group ? group->scope : 0};
+      }).values();
   std::optional<Error> problem;
   if (Status status = guarded([&] { checkHostMemory(needs, machine, group); });
       !status)
@@ -270,20 +288,6 @@ void Session::Implementation::checkMemory() {
   throwFirst(problem);
   if (state.options.checkpointCopies)
     checkCopies(std::move(needs), machine, group);
-}
-
-std::vector<double> Session::Implementation::gatherNumbers(
-    size_t each, const std::function<void(Rank &, double *)> &mine) {
-  size_t all = size_t(world.size()) * each, own = local->ranks.size();
-  // Each rank receives a copy of its own; nothing is taken on its thread.
-  std::vector<double> in(own * each), out(own * all);
-  runAll([&](Rank &rank) {
-    size_t local = size_t(rank.globalRank() - world.firstLocal());
-    mine(rank, &in[local * each]);
-    rank.peers().gather({&in[local * each], each}, {&out[local * all], all});
-  });
-  out.resize(all);
-  return out;
 }
 
 Session::Session() = default;
@@ -335,7 +339,7 @@ LossSums Session::Implementation::runStep(StepResult &result) {
   result.skipped = false;
   result.kind = StepKind::Calls;
   result.gradientNorm = 0;
-  if (state.ahead())
+  if (goesAhead())
     return threads->runStepAhead(std::make_shared<const PassInput>(set),
                                  requestsHeard);
   runPass([](Rank &rank) { rank.train(); });
@@ -397,7 +401,7 @@ Status Session::step(StepResult &result) {
     result.peakBytes = 0;
     for (const RankMemory &rank : memory(/*everywhere=*/false))
       result.peakBytes = std::max(result.peakBytes, rank.measuredPeakBytes);
-    if (!impl->state.ahead())
+    if (!impl->goesAhead())
       result.peakBytes = std::max(result.peakBytes,
                                   impl->local->ranks[0]->results().peakBytes);
     impl->toNextBatch();
@@ -422,9 +426,11 @@ Status Session::evaluate(double &loss, uint64_t &countedValues,
     impl->runPass([](Rank &rank) { rank.evaluate(false); });
     impl->set.countsHits = false;
     if (hits) {
-      std::vector<double> all = impl->gatherNumbers(
-          1, [](Rank &rank, double *to) { *to = double(rank.hits()); });
-      *hits = uint64_t(std::accumulate(all.begin(), all.end(), 0.0));
+      const std::vector<uint64_t> all =
+          impl->gather<uint64_t>(MessageKind::Hits,
+                                 [](Rank &rank) { return rank.hits(); })
+              .values();
+      *hits = std::accumulate(all.begin(), all.end(), uint64_t(0));
     }
     countedValues = impl->set.batch->countedValues;
     loss = countedValues ? impl->local->ranks[0]->results().lossSum.loss /
@@ -449,17 +455,19 @@ uint32_t Session::anywhere(uint32_t bits) {
 }
 
 unsigned Session::requestsLate() const {
-  return impl->isAlone() ? 0 : impl->state.ahead() ? 2 : 1;
+  return impl->isAlone() ? 0 : impl->goesAhead() ? 2 : 1;
 }
 
 Status Session::checkReplicas() {
   return guarded([&] {
     const Manifest &manifest = impl->program->manifest();
-    size_t each = replicaNumbers(manifest);
     std::string difference = compareReplicas(
-        manifest, impl->gatherNumbers(each, [&](Rank &rank, double *to) {
-          sumReplicas(manifest, rank, {to, each});
-        }));
+        manifest,
+        impl->gather<uint64_t>(MessageKind::Replicas, replicaNumbers(manifest),
+                               [&](Rank &rank, std::span<uint64_t> to) {
+                                 sumReplicas(manifest, rank, to);
+                               })
+            .values());
     if (difference.empty())
       return;
     // What any rank holds may be wrong: nothing of it is to be had any more.

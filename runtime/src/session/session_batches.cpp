@@ -182,7 +182,7 @@ Status Session::setNextBatch(const DataBatch &batch, uint64_t counted) {
 
 bool Session::hasBegun() const { return impl->set.begun; }
 
-bool Session::goesAhead() const { return impl->state.ahead(); }
+bool Session::goesAhead() const { return impl->goesAhead(); }
 
 const SamplesRead &Session::samplesRead() const { return impl->samplesRead; }
 

@@ -80,45 +80,19 @@ std::string Session::collectivesLibrary() const {
 std::string Session::flightNote() const { return impl->flight->note(); }
 
 std::vector<RankWork> Session::takeWork(const DeviceClock &clock) {
-  constexpr size_t each = 4;
-  auto mine = [&](Rank &rank, double *to) {
-    to[0] = double(rank.role().stage);
-    to[1] = rank.takeWaits();
-    to[2] = clock.megahertz;
-    to[3] = double(clock.slowdowns);
-  };
-  std::vector<double> all;
-  std::vector<RankWork> result;
-  if (guarded([&] { all = impl->gatherNumbers(each, mine); }))
-    for (size_t i = 0; i < all.size(); i += each)
-      result.push_back({int(i / each),
-                        int(all[i]),
-                        all[i + 1],
-                        {all[i + 2], uint64_t(all[i + 3])}});
-  return result;
+  return impl->gatherFigures<RankWork>(MessageKind::RankWork, [&](Rank &rank) {
+    return RankWork{rank.globalRank(), rank.role().stage, rank.takeWaits(),
+                    clock};
+  });
 }
 
 std::vector<RankMemory> Session::memory(bool everywhere) {
-  std::vector<RankMemory> result;
-  constexpr size_t each = 6;
-  std::vector<double> all;
-  auto mine = [](Rank &rank, double *to) {
-    RankMemory memory = rank.memoryUse();
-    to[0] = double(memory.plannedPeakBytes);
-    to[1] = double(memory.measuredPeakBytes);
-    to[2] = double(memory.outsideArenaBytes);
-    to[3] = double(memory.deviceBytes);
-    to[4] = double(memory.homeBytes);
-    to[5] = double(memory.pageableBytes);
-  };
-  if (everywhere && !impl->isAlone() &&
-      guarded([&] { all = impl->gatherNumbers(each, mine); })) {
-    for (size_t i = 0; i < all.size(); i += each)
-      result.push_back({int(i / each), uint64_t(all[i]), uint64_t(all[i + 1]),
-                        uint64_t(all[i + 2]), uint64_t(all[i + 3]),
-                        uint64_t(all[i + 4]), uint64_t(all[i + 5])});
-    return result;
-  }
+  if (everywhere && !impl->isAlone())
+    if (std::vector<RankMemory> all = impl->gatherFigures<RankMemory>(
+            MessageKind::RankMemory,
+            [](Rank &rank) { return rank.memoryUse(); });
+        !all.empty())
+      return all;
   // Ranks may be at work: what they had behind their last command. Of a run of
   // several processes that failed, this one's are all that can be known.
   return impl->threads->memories();

@@ -17,6 +17,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/gather.h"
+#include "comm/rank_messages.h"
 #include "core/host_memory.h"
 #include "core/trace_report.h"
 #include "session/rank_threads.h"
@@ -79,10 +80,13 @@ struct Session::Implementation {
   /// did, all throw the error of the first such process; the ranks go on.
   void together(const std::function<void()> &body);
   /// Throws the problem of the first process that has one; all make the call.
-  void throwFirst(const std::optional<Error> &problem);
+  /// Of processes that come late nobody expects progress (`mayStand`).
+  void throwFirst(const std::optional<Error> &problem, bool mayStand = false);
   /// Whether this process has rank 0, which does what is to be done once.
   bool leads() const { return local->ranks.front()->globalRank() == 0; }
   bool isAlone() const { return world.localCount() == world.size(); }
+  /// Ranks do not meet at the end of a step; the same on all.
+  bool goesAhead() const { return local->ranks.front()->goesAhead(); }
   void load(CheckpointReader reader);
   void setBatch(const DataBatch &batch, std::optional<uint64_t> counted);
   void setNextBatch(const DataBatch &batch, std::optional<uint64_t> counted);
@@ -113,10 +117,28 @@ struct Session::Implementation {
   void setPrompt(std::span<const int32_t> tokens, const EncoderPrompt *encoder);
   /// Gives the tokens that one process has to all; empty elsewhere.
   void sharePrediction(std::vector<int32_t> &tokens, size_t count);
-  /// The values of every rank of every process, in the order of ranks; `mine`
-  /// gives those of a rank.
-  std::vector<double>
-  gatherNumbers(size_t each, const std::function<void(Rank &, double *)> &mine);
+  /// The messages of every rank of every process; `mine` writes the values of a
+  /// rank, which are zeros before.
+  template <typename T>
+  RankMessages<T> gather(MessageKind kind, size_t count,
+                         const std::function<void(Rank &, std::span<T>)> &mine,
+                         bool mayStand = false);
+  template <typename T>
+  RankMessages<T> gather(MessageKind kind,
+                         const std::function<T(Rank &)> &mine) {
+    return gather<T>(
+        kind, 1, [&](Rank &rank, std::span<T> to) { to.front() = mine(rank); });
+  }
+  /// What `mine` says of every rank of every process, in their order; empty if
+  /// the run has failed.
+  template <typename T>
+  std::vector<T> gatherFigures(MessageKind kind,
+                               const std::function<T(Rank &)> &mine) {
+    std::vector<T> figures;
+    if (!guarded([&] { figures = gather<T>(kind, mine).values(); }))
+      figures.clear();
+    return figures;
+  }
   /// The whole of one parameter (or its gradient or state), at the process
   /// that has rank 0; all processes call it.
   std::vector<char> gatherTensor(int parameter, Held kind);
@@ -175,6 +197,24 @@ struct Session::Implementation {
   std::unique_ptr<RankThreads> threads;
   WrittenBehind behind;
 };
+
+template <typename T>
+RankMessages<T> Session::Implementation::gather(
+    MessageKind kind, size_t count,
+    const std::function<void(Rank &, std::span<T>)> &mine, bool mayStand) {
+  // Each rank receives a copy of its own; nothing is taken on its thread.
+  std::vector<RankMessages<T>> messages(
+      local->ranks.size(), RankMessages<T>(kind, count, size_t(world.size())));
+  runAll(
+      [&](Rank &rank) {
+        RankMessages<T> &own =
+            messages[size_t(rank.globalRank() - world.firstLocal())];
+        mine(rank, own.mine());
+        own.gather(rank.peers());
+      },
+      mayStand);
+  return std::move(messages.front());
+}
 
 } // namespace grt
 

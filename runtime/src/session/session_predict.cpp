@@ -103,22 +103,18 @@ void Session::Implementation::sharePrediction(std::vector<int32_t> &tokens,
                                               size_t count) {
   if (isAlone())
     return;
-  // The rank that has them is the first of the last layer's.
-  std::vector<double> all =
-      gatherNumbers(count + 1, [&](Rank &rank, double *to) {
-        bool has = rank.isFirstOfLastLayer();
-        std::fill_n(to, count + 1, 0.0);
-        if (has)
-          std::copy(tokens.begin(), tokens.end(), to + 1);
-        to[0] = has;
+  // The rank that has them is the first of the last layer's; all others send
+  // numbers that are no tokens.
+  const RankMessages<int32_t> all = gather<int32_t>(
+      MessageKind::Predictions, count, [&](Rank &rank, std::span<int32_t> to) {
+        if (rank.isFirstOfLastLayer())
+          std::copy(tokens.begin(), tokens.end(), to.begin());
+        else
+          std::fill(to.begin(), to.end(), -1);
       });
-  for (size_t at = 0; at < all.size(); at += count + 1)
-    if (all[at] != 0) {
-      tokens.resize(count);
-      std::transform(&all[at + 1], &all[at + 1] + count, tokens.begin(),
-                     [](double token) { return int32_t(token); });
-      return;
-    }
+  for (size_t rank = 0; rank < all.ranks(); ++rank)
+    if (count && all[rank] >= 0)
+      tokens.assign(all.of(rank).begin(), all.of(rank).end());
 }
 
 Status Session::predict(std::span<const int32_t> tokens,
@@ -140,34 +136,46 @@ Status Session::predict(std::span<const int32_t> tokens,
   });
 }
 
+namespace {
+
+/// Which part of a row of scores a rank has.
+struct ScoresPart {
+  uint64_t first = 0, count = 0;
+};
+
+} // namespace
+
 void Session::Implementation::shareScores(std::vector<double> &result,
                                           size_t rows) {
   const auto words = size_t(program->vocabularySize());
   result.assign(rows * words, 0);
-  // Of each rank where its part of a row begins, how long it is, and the parts.
-  auto take = [&](size_t first, size_t count, const double *values) {
-    if (first <= words && count <= words - first)
+  auto take = [&](const ScoresPart &part, const double *values) {
+    if (part.first <= words && part.count <= words - part.first)
       for (size_t row = 0; row < rows; ++row)
-        std::copy_n(values + row * count, count,
-                    result.begin() + std::ptrdiff_t(row * words + first));
+        std::copy_n(values + row * part.count, part.count,
+                    result.begin() + std::ptrdiff_t(row * words + part.first));
+  };
+  auto partOf = [](const Rank &rank) {
+    return ScoresPart{uint64_t(rank.scores().first), rank.scores().count};
   };
   if (isAlone()) {
     for (const std::unique_ptr<Rank> &rank : local->ranks)
-      take(size_t(rank->scores().first), rank->scores().count,
-           rank->scores().values.data());
+      take(partOf(*rank), rank->scores().values.data());
     return;
   }
-  const size_t each = rows * words + 2;
-  std::vector<double> all = gatherNumbers(each, [&](Rank &rank, double *to) {
-    const Rank::Scores &scores = rank.scores();
-    std::fill_n(to, each, 0.0);
-    to[0] = double(scores.first);
-    to[1] = double(scores.count);
-    std::copy_n(scores.values.data(),
-                std::min(scores.values.size(), rows * words), to + 2);
-  });
-  for (size_t at = 0; at < all.size(); at += each)
-    take(size_t(all[at]), size_t(all[at + 1]), &all[at + 2]);
+  const RankMessages<ScoresPart> parts = gather<ScoresPart>(
+      MessageKind::ScoresPart, [&](Rank &rank) { return partOf(rank); });
+  size_t most = 0;
+  for (const ScoresPart &part : parts.values())
+    most = std::max<size_t>(most, rows * part.count);
+  const RankMessages<double> all = gather<double>(
+      MessageKind::Scores, most, [&](Rank &rank, std::span<double> to) {
+        const std::vector<double> &values = rank.scores().values;
+        std::copy_n(values.begin(), std::min(values.size(), to.size()),
+                    to.begin());
+      });
+  for (size_t rank = 0; rank < all.ranks(); ++rank)
+    take(parts[rank], all.of(rank).data());
 }
 
 Status Session::predictScores(std::span<const int32_t> tokens,

@@ -304,16 +304,19 @@ void Session::Implementation::checkCopies(
     const std::optional<MemoryBound> &group) {
   const Manifest &manifest = program->manifest();
   std::vector<TensorPlace> places = tensorPlaces(manifest, /*states=*/true);
-  std::vector<double> bytes = gatherNumbers(1, [&](Rank &rank, double *to) {
-    *to = double(PieceCopies::bytes(manifest, rank, places));
-  });
-  for (size_t i = 0; i < needs.size(); ++i)
-    needs[i].bytes += uint64_t(bytes[i]);
-  bool fits(guarded([&] { checkHostMemory(needs, machine, group); }));
+  const RankMessages<uint64_t> bytes =
+      gather<uint64_t>(MessageKind::CheckpointCopies, [&](Rank &rank) {
+        return PieceCopies::bytes(manifest, rank, places);
+      });
+  for (size_t rank = 0; rank < needs.size(); ++rank)
+    needs[rank].bytes += bytes[rank];
+  const bool fits(guarded([&] { checkHostMemory(needs, machine, group); }));
   // Machines differ; all do the same.
-  behind.fits = true;
-  for (double one : gatherNumbers(1, [&](Rank &, double *to) { *to = fits; }))
-    behind.fits &= one != 0;
+  const std::vector<uint8_t> all =
+      gather<uint8_t>(MessageKind::CheckpointFits, [&](Rank &) {
+        return uint8_t(fits);
+      }).values();
+  behind.fits = std::count(all.begin(), all.end(), 0) == 0;
 }
 
 std::unique_ptr<CheckpointWriter>

@@ -52,8 +52,8 @@ void shareFigures(Communicator &communicator, int hosts, Measurement &result) {
   std::vector<double> own = figuresOf(result);
   own.push_back(result.cores);
   own.push_back(result.threadsPerRank);
-  std::vector<double> all(own.size() * size_t(communicator.size()));
-  communicator.gather(own, all);
+  const std::vector<double> all = gatherOfRanks<double>(
+      communicator, MessageKind::Times, std::span<const double>(own));
   auto figures = [&](int rank) {
     auto begin = all.begin() + ptrdiff_t(size_t(rank) * own.size());
     return std::vector<double>(begin, begin + ptrdiff_t(own.size()));

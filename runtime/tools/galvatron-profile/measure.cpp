@@ -26,20 +26,17 @@ namespace {
 std::vector<int> hostsOfRanks(Communicator &communicator) {
   char name[256] = "";
   gethostname(name, sizeof(name) - 1);
-  // A double holds 53 bits of the name's hash.
-  double mine = double(hashName(name) >> 11);
-  std::vector<double> all(size_t(communicator.size()));
-  communicator.gather({&mine, 1}, all);
-  std::map<double, int> numbers;
+  std::map<uint64_t, int> numbers;
   std::vector<int> hosts;
-  for (double host : all)
+  for (uint64_t host :
+       gatherOfRanks(communicator, MessageKind::HostName, hashName(name)))
     hosts.push_back(numbers.emplace(host, int(numbers.size())).first->second);
   return hosts;
 }
 
 double largestOf(Communicator &communicator, double own) {
-  std::vector<double> all(size_t(communicator.size()));
-  communicator.gather({&own, 1}, all);
+  const std::vector<double> all =
+      gatherOfRanks(communicator, MessageKind::Times, own);
   return *std::max_element(all.begin(), all.end());
 }
 

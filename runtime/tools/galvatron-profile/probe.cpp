@@ -101,7 +101,7 @@ void Probe::launch(grt_kernel kernel, grt_dtype dtype,
 }
 
 double Probe::mean(double value) {
-  communicator.gather({&value, 1}, gathered);
+  gathered = gatherOfRanks(communicator, MessageKind::Times, value);
   if (averaged.empty())
     return meanOfAll();
   double sum = 0;
@@ -112,7 +112,7 @@ double Probe::mean(double value) {
 
 void Probe::beginTogether() {
   double asked = ended() ? 1 : 0;
-  communicator.gather({&asked, 1}, gathered);
+  gathered = gatherOfRanks(communicator, MessageKind::Times, asked);
   brief |= meanOfAll() > 0;
 }
 

@@ -14,7 +14,7 @@
 #ifndef GALVATRON_PROFILE_PROBE_H
 #define GALVATRON_PROFILE_PROBE_H
 
-#include "comm/communicator.h"
+#include "comm/rank_messages.h"
 #include "core/joined_rank.h"
 #include "grt/backend.h"
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "comm/numbering.h"
+#include "comm/rank_messages.h"
 #include "comm/threads.h"
 #include "core/executor.h"
 #include "core/joined_rank.h"
@@ -127,7 +128,7 @@ class RankLinks {
 public:
   RankLinks(JoinedRank &rank, Guard &guard, bool onDevice)
       : rank(rank), guard(guard), most(onDevice ? deviceBytes : hostBytes),
-        seconds(size_t(rank.host().size())) {}
+        seconds(MessageKind::Times, 1, size_t(rank.host().size())) {}
 
   LinkRate measure(const PlannedLink &link) {
     guard.begin(&link.name);
@@ -146,34 +147,36 @@ public:
     if (times > 1)
       time(group, bytes, times);
     guard.begin(nullptr);
-    return rateOf(link, bytes, seconds);
+    return rateOf(link, bytes, seconds.values());
   }
 
 private:
   /// Seconds of one of `times` all-reduces; the longest of all ranks. Those of
   /// each are in `seconds`.
   double time(Group *group, uint64_t bytes, int times) {
-    const double nothing = 0;
-    rank.host().gather({&nothing, 1}, seconds); // they begin together
+    seconds.gather(rank.host()); // they begin together
     const auto begin = Clock::now();
     if (group) {
       for (int i = 0; i < times; ++i)
         rank.peers().allReduce(*group, memory, bytes / sizeof(float), GRT_F32);
       rank.wait();
     }
-    const double mine =
+    seconds.mine().front() =
         group ? std::chrono::duration<double>(Clock::now() - begin).count() /
                     times
               : 0;
-    rank.host().gather({&mine, 1}, seconds);
-    return std::max(1e-9, *std::max_element(seconds.begin(), seconds.end()));
+    seconds.gather(rank.host());
+    double longest = 1e-9;
+    for (size_t i = 0; i < seconds.ranks(); ++i)
+      longest = std::max(longest, seconds[i]);
+    return longest;
   }
 
   JoinedRank &rank;
   Guard &guard;
   const uint64_t most;
   char *memory = nullptr;
-  std::vector<double> seconds;
+  RankMessages<double> seconds; ///< of the last all-reduces
 };
 
 /// Gathers what NCCL chose on all ranks.
