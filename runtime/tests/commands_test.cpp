@@ -224,7 +224,103 @@ TEST(Commands, SayHowManyGraphsAStepIs) {
   EXPECT_EQ(captured(Lowered{compiledProgram("late")}), "0 gradients are late");
 }
 
-/// Equal tasks give equal commands, without rows that nobody names.
+/// A head that borrows the embedding's table, in a stage of its own.
+ModelPlan planWithTie() {
+  ModelPlan plan;
+  plan.tied = true;
+  plan.stages = {{{0, 1}, {0}}, {{2}, {1}}};
+  return plan;
+}
+
+TEST(Commands, SumAndGiveTies) {
+  const Lowered tied{TestProgram(planWithTie()).file()};
+  using enum gvx::CommandKind;
+  for (const Procedures &role : tied.roles) {
+    EXPECT_EQ(kindsOf(role.ofTies(GRT_TASK_TIE_REDUCE)),
+              (std::vector<gvx::CommandKind>{AwaitHome, SumTied, Used}));
+    EXPECT_EQ(kindsOf(role.ofTies(GRT_TASK_TIE_BROADCAST)),
+              (std::vector<gvx::CommandKind>{AwaitHome, GiveTied, Used}));
+    EXPECT_TRUE(role.ofTies(gvx::ofTaken).empty());
+  }
+  const Lowered toy{TestProgram(ModelPlan()).file()};
+  EXPECT_TRUE(toy.roles[0].ofTies(GRT_TASK_TIE_REDUCE).empty());
+}
+
+/// Under a schedule that goes on ends of ties leave messages on the host; on
+/// devices they meet.
+TEST(Commands, LeaveTiesWhereBatchesGoOn) {
+  const Lowered tied{TestProgram(planWithTie()).file()};
+  Manifest late = tied.manifest;
+  late.delay = 1;
+  using enum gvx::CommandKind;
+  auto kinds = [&](size_t role, uint8_t task, gvx::When without) {
+    std::vector<gvx::CommandKind> kinds;
+    for (const gvx::Command &row : tieCommands(late, role, task))
+      if (row.when != without)
+        kinds.push_back(row.kind);
+    return kinds;
+  };
+  using Kinds = std::vector<gvx::CommandKind>;
+  for (size_t role : {0, 1}) {
+    const bool owns = role == 0;
+    auto onHost = [&](uint8_t task) {
+      return kinds(role, task, gvx::When::OnDevice);
+    };
+    EXPECT_EQ(onHost(GRT_TASK_TIE_REDUCE),
+              owns ? (Kinds{AwaitHome, TakeTied, Used})
+                   : (Kinds{AwaitHome, AwaitTied, KeepTied, LeaveTied, Used}));
+    EXPECT_EQ(onHost(GRT_TASK_TIE_BROADCAST),
+              (Kinds{AwaitHome, owns ? LeaveTied : ExpectTied, Used}));
+    EXPECT_EQ(onHost(GRT_TASK_UPDATE), owns ? Kinds{AwaitTied} : Kinds());
+    EXPECT_EQ(onHost(gvx::ofTaken), owns ? Kinds() : Kinds{TakeTied});
+    EXPECT_EQ(kinds(role, GRT_TASK_TIE_REDUCE, gvx::When::OnHost),
+              (Kinds{AwaitHome, SumTied, Used}));
+    EXPECT_EQ(kinds(role, GRT_TASK_UPDATE, gvx::When::OnHost), Kinds());
+  }
+}
+
+/// Each role does with its ties what is expected of it, or is refused.
+TEST(Commands, OfTiesAreHeldAgainstTheManifest) {
+  auto refusal = [](const std::function<void(gvx::Tables &)> &change) {
+    ModelPlan plan = planWithTie();
+    plan.changeCommands = change;
+    return gvx::loadRefusal(TestProgram(plan).file(), "p");
+  };
+  EXPECT_EQ(refusal([](gvx::Tables &) {}), "");
+  using enum gvx::CommandKind;
+  EXPECT_EQ(refusal([](gvx::Tables &tables) {
+              tables.commands[firstOf(tables, SumTied)].kind = GiveTied;
+            }),
+            "program 'p': commands of role 0, tie-reduce: expected 'sum tie 0' "
+            "as command 1, found 'give tie 0'");
+  EXPECT_EQ(refusal([](gvx::Tables &tables) {
+              tables.commands[firstOf(tables, GiveTied)].number = 1;
+            }),
+            "program 'p': commands of role 0, tie-broadcast: expected 'give "
+            "tie 0' as command 1, found 'give tie 1'");
+  EXPECT_EQ(refusal([](gvx::Tables &tables) {
+              tables.commands[firstOf(tables, GiveTied)].when =
+                  gvx::When::OnDevice;
+            }),
+            "program 'p': commands of role 0, tie-broadcast: expected 'give "
+            "tie 0' as command 1, found 'on a device, give tie 0'");
+  // Outside of what is of ties.
+  EXPECT_EQ(refusal([](gvx::Tables &tables) {
+              tables.commands[firstOf(tables, UseSlot)].kind = TakeTied;
+            }),
+            "program 'p': commands of role 0, forward of chunk 0: expected "
+            "nothing of ties as command 0, found 'take tie 0'");
+  // A task of another kind takes the procedure's place.
+  EXPECT_EQ(refusal([](gvx::Tables &tables) {
+              std::ranges::find(tables.procedures, GRT_TASK_TIE_REDUCE,
+                                &gvx::Procedure::task)
+                  ->task = gvx::ofTaken;
+            }),
+            "program 'p': commands of role 0, values of ties: expected nothing "
+            "of ties as command 0, found 'await home'");
+}
+
+/// What is made of equal tasks is equal, and has no rows that nobody names.
 TEST(Commands, AreMadeOnce) {
   gvx::Tables tables = tablesOf(ModelPlan());
   const std::string before = tables.file();

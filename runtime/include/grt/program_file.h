@@ -53,7 +53,7 @@ namespace grt::gvx {
 
 /// The version of the format, which counts on from that of the ABI: up to 6 a
 /// program had the ABI's.
-inline constexpr uint32_t formatVersion = 8;
+inline constexpr uint32_t formatVersion = 9;
 
 static_assert(std::endian::native == std::endian::little,
               "rows of programs are read in place");
@@ -185,7 +185,7 @@ static_assert(sizeof(Role) == 72);
 /// these classes, tiers and stream, which are 0 for others.
 struct Procedure {
   uint16_t chunk; ///< over all roles; 0 for what is of a role
-  uint8_t task;   ///< grt_task_kind, or ofVersions
+  uint8_t task;   ///< grt_task_kind, ofVersions or ofTaken
   uint8_t classes;
   uint8_t tiers;
   uint8_t stream;
@@ -208,6 +208,17 @@ static_assert(sizeof(Procedure) == 16);
 /// those a version older. Tasks of kind NORM have one a role: squares of the
 /// gradients that are updated when all are known.
 inline constexpr uint8_t ofVersions = 255;
+/// The kind of the procedure of a role that takes the values of ties which
+/// their owners have left: before what needs them, in tasks of kind
+/// TIE_BROADCAST that end no step. Those that do, and tasks of kind TIE_REDUCE,
+/// have one a role too, as long as the role has an end of a tie.
+inline constexpr uint8_t ofTaken = 254;
+
+/// True if a procedure of this kind is of a role's ties.
+constexpr bool isOfTies(uint8_t task) {
+  return task == GRT_TASK_TIE_REDUCE || task == GRT_TASK_TIE_BROADCAST ||
+         task == ofTaken;
+}
 
 /// True if a task of this kind (grt_task_kind) is a procedure of its chunk.
 constexpr bool isProcedure(uint8_t task) {
@@ -247,10 +258,25 @@ enum class CommandKind : uint8_t {
   TakeTurn,  ///< the chunk's parameters take the place of those there
   SwapIn,    ///< `to` in the arena = `from` at home, of class `number`
   SwapOut,   ///< `to` at home = `from` in the arena
-  SwapSlot   ///< what backward needs of a micro-batch, `to` in the arena and
+  SwapSlot,  ///< what backward needs of a micro-batch, `to` in the arena and
              ///< `from` at home, in or out by tiers `number`
+  // Of tie `number`. Who owns it gives values and takes gradients.
+  SumTied,    ///< gradients go to the owner, who adds them; both ends meet
+  GiveTied,   ///< values go to the other end; both ends meet
+  KeepTied,   ///< all borrowed gradients of the layer are copied to where they
+              ///< are left
+  LeaveTied,  ///< what this end gives is left for the other
+  TakeTied,   ///< what the other end has left is taken; of values those that
+              ///< are expected
+  ExpectTied, ///< values of this step are going to be left
+  AwaitTied   ///< what this end has left was taken
 };
-inline constexpr uint8_t commandKindCount = 21;
+inline constexpr uint8_t commandKindCount = 28;
+
+/// True of commands over ties.
+constexpr bool isOfTie(CommandKind kind) {
+  return kind >= CommandKind::SumTied;
+}
 
 /// Condition on the task or the rank under which a command runs.
 enum class When : uint8_t {
@@ -258,9 +284,11 @@ enum class When : uint8_t {
   First,      ///< the chunk has not run backward in this step
   SumsBehind, ///< gradients are summed behind the pass of each layer
   /// The first of the ranks on the TP axis of a layer that hold the same.
-  OncePerGroup
+  OncePerGroup,
+  OnDevice, ///< the arena is a device's
+  OnHost    ///< or the host's, who can leave messages
 };
-inline constexpr uint8_t whenCount = 4;
+inline constexpr uint8_t whenCount = 6;
 
 /// Fields that a kind does not name are 0, and `layer` -1.
 struct Command {

@@ -217,8 +217,8 @@ private:
                      (*side)[i] * counts.bytesPerUnit);
     }
     Call(WatchedCommunicator &owner, uint64_t bytes)
-        : owner(owner), wait(owner.activity, "gather of loss and norm",
-                             WaitKind::Collective) {
+        : owner(owner),
+          wait(owner.activity, "gather of messages", WaitKind::Collective) {
       for (int peer = 0; peer < owner.size(); ++peer)
         owner.activity.addPeer(peer);
       begin();

@@ -12,6 +12,7 @@
 #include "core/program_text.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 namespace grt {
@@ -51,11 +52,12 @@ private:
 
   void checkTasks() {
     place = name;
-    size_t squares = 0, versions = 0, used = 0;
+    size_t squares = 0, versions = 0, ofTies = 0, used = 0;
     std::vector<bool> named(rows.procedures.size());
     for (size_t i = 0; i < rows.procedures.size(); ++i) {
       squares += rows.procedures[i].task == GRT_TASK_NORM;
       versions += rows.procedures[i].task == gvx::ofVersions;
+      ofTies += gvx::isOfTies(rows.procedures[i].task);
     }
     const size_t expected = manifest.delay > 0;
     if (squares != 1 || versions != expected)
@@ -75,10 +77,54 @@ private:
         used += !named[at];
         named[at] = true;
       }
-    if (used + squares + versions != rows.procedures.size())
-      refuse("expected " + str(used + squares + versions) +
+    const size_t all = used + squares + versions + ofTies;
+    if (all != rows.procedures.size())
+      refuse("expected " + str(all) +
              " procedures, one for each kind of task, found " +
              str(rows.procedures.size()));
+    for (uint8_t task : {uint8_t(GRT_TASK_TIE_REDUCE),
+                         uint8_t(GRT_TASK_TIE_BROADCAST), gvx::ofTaken})
+      if (const auto wanted = size_t(!tieCommands(task).empty()),
+          found = size_t(
+              std::ranges::count(rows.procedures, task, &gvx::Procedure::task));
+          found != wanted)
+        refuse("expected " + str(wanted) + " procedures of ties of kind " +
+               str(task) + ", found " + str(found));
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Ties
+  //===--------------------------------------------------------------------===//
+
+  std::vector<gvx::Command> tieCommands(uint8_t task) const {
+    return grt::tieCommands(manifest, size_t(&role - manifest.roles.data()),
+                            task);
+  }
+
+  /// What is done with ties is what the compiler does: a procedure of its own,
+  /// or the first commands of an update.
+  void checkTies(const gvx::Procedure &procedure) {
+    const bool isWhole = gvx::isOfTies(procedure.task);
+    const std::vector<gvx::Command> wanted =
+        isWhole || procedure.task == GRT_TASK_UPDATE
+            ? tieCommands(procedure.task)
+            : std::vector<gvx::Command>();
+    const std::span<const gvx::Command> found = program.commands(procedure);
+    for (size_t i = 0; i < std::max(wanted.size(), found.size()); ++i) {
+      const bool isExpected = i < wanted.size();
+      if (isExpected == (i < found.size()) && isExpected &&
+          std::memcmp(&wanted[i], &found[i], sizeof(gvx::Command)) == 0)
+        continue;
+      if (!isExpected && !isWhole && !gvx::isOfTie(found[i].kind))
+        continue;
+      place = name + ", " + procedureName(procedure);
+      refuse("expected " +
+             (isExpected ? "'" + textOf(wanted[i], rows.places) + "'"
+                         : std::string("nothing of ties")) +
+             " as command " + str(i) + ", found " +
+             (i < found.size() ? "'" + textOf(found[i], rows.places) + "'"
+                               : "the end"));
+    }
   }
 
   void checkParts() {
@@ -178,12 +224,14 @@ private:
     const Chunk *chunk = ofChunk ? role.chunk(procedure.chunk) : nullptr;
     if (ofChunk ? !chunk
                 : procedure.task != GRT_TASK_NORM &&
-                      procedure.task != gvx::ofVersions)
+                      procedure.task != gvx::ofVersions &&
+                      !gvx::isOfTies(procedure.task))
       refuse("a procedure of chunk " + str(procedure.chunk) + ", task " +
              str(procedure.task) + ", which the role does not have");
     if (procedure.task != GRT_TASK_SWAP &&
         (procedure.classes || procedure.tiers || procedure.stream))
       refuse("classes, tiers or a stream of a procedure that is no swap");
+    checkTies(procedure);
     running = &procedure;
     for (const gvx::Command &row : program.commands(procedure)) {
       command = &row;

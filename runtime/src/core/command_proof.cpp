@@ -282,8 +282,11 @@ private:
       return row.kind == CommandKind::Begin;
     case When::SumsBehind:
       return row.kind == CommandKind::Sum;
+    case When::OnHost:
+      return row.kind == CommandKind::AwaitTied;
     default:
-      return row.kind == CommandKind::Call && row.phase == LayerPhase::Norm &&
+      return row.when == When::OncePerGroup && row.kind == CommandKind::Call &&
+             row.phase == LayerPhase::Norm &&
              role.layers[size_t(row.layer)].replicated;
     }
   }
@@ -733,7 +736,8 @@ std::string wrongOfRole(const Manifest &manifest, const ProgramFile &program,
   const Role &role = manifest.roles[number];
   const ProgramFile::RoleCommands &rows = program.ofRole(number);
   for (const gvx::Procedure &procedure : rows.procedures) {
-    if (gvx::isProcedure(procedure.task))
+    // Those of ties are what they must be (checkCommands).
+    if (gvx::isProcedure(procedure.task) || gvx::isOfTies(procedure.task))
       continue;
     const bool isNorm = procedure.task == GRT_TASK_NORM;
     std::vector<int> found(role.layers.size());

@@ -9,6 +9,7 @@
 #include "base/error.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace grt {
 
@@ -30,6 +31,71 @@ int functionOf(const Layer &layer, LayerPhase phase) {
   return -1;
 }
 
+bool hasGradients(const Manifest &manifest, const Tie &tie) {
+  const TieEnd &borrower = tie.borrower;
+  return !manifest.roles[size_t(borrower.role)]
+              .layers[size_t(borrower.layer)]
+              .forwardOnly;
+}
+
+namespace {
+
+gvx::Command commandOf(gvx::CommandKind kind, gvx::When when, int32_t layer,
+                       int32_t number) {
+  gvx::Command row{};
+  row.kind = kind;
+  row.when = when;
+  row.layer = layer;
+  row.number = number;
+  return row;
+}
+
+} // namespace
+
+std::vector<gvx::Command> tieCommands(const Manifest &manifest, size_t role,
+                                      uint8_t task) {
+  using enum gvx::CommandKind;
+  using gvx::When;
+  const bool sums = task == GRT_TASK_TIE_REDUCE;
+  const bool gives = task == GRT_TASK_TIE_BROADCAST;
+  std::vector<gvx::Command> list, copies, moves;
+  int copied = -1; // layer, of which all that is borrowed is copied at once
+  for (size_t i = 0; i < manifest.ties.size(); ++i) {
+    const Tie &tie = manifest.ties[i];
+    const bool owns = tie.owner.role == int(role);
+    if ((!owns && tie.borrower.role != int(role)) ||
+        (sums && !hasGradients(manifest, tie)))
+      continue;
+    const bool isApart = manifest.delay && tie.owner.role != tie.borrower.role;
+    auto ofTie = [&](gvx::CommandKind kind, When when) {
+      return commandOf(kind, when, -1, int32_t(i));
+    };
+    if (sums || gives)
+      moves.push_back(ofTie(sums ? SumTied : GiveTied,
+                            isApart ? When::OnDevice : When::Always));
+    if (!isApart)
+      continue;
+    if (sums && !owns) {
+      list.push_back(ofTie(AwaitTied, When::OnHost));
+      if (std::exchange(copied, tie.borrower.layer) != tie.borrower.layer)
+        copies.push_back(commandOf(KeepTied, When::OnHost, copied, 0));
+    }
+    if (sums)
+      moves.push_back(ofTie(owns ? TakeTied : LeaveTied, When::OnHost));
+    else if (gives)
+      moves.push_back(ofTie(owns ? LeaveTied : ExpectTied, When::OnHost));
+    else if (owns == (task == GRT_TASK_UPDATE))
+      moves.push_back(ofTie(owns ? AwaitTied : TakeTied, When::OnHost));
+  }
+  if (!moves.empty() && (sums || gives)) {
+    list.insert(list.begin(), commandOf(AwaitHome, When::Always, -1, 0));
+    moves.push_back(commandOf(Used, When::Always, -1, 0));
+  }
+  list.insert(list.end(), copies.begin(), copies.end());
+  list.insert(list.end(), moves.begin(), moves.end());
+  return list;
+}
+
 Procedures::Procedures(const ProgramFile &program, size_t number,
                        const Role &role)
     : chunks(role.chunks.size()) {
@@ -41,6 +107,12 @@ Procedures::Procedures(const ProgramFile &program, size_t number,
       squares = list;
     else if (row.task == gvx::ofVersions)
       copies = list;
+    else if (row.task == GRT_TASK_TIE_REDUCE)
+      summed = list;
+    else if (row.task == GRT_TASK_TIE_BROADCAST)
+      given = list;
+    else if (row.task == gvx::ofTaken)
+      taken = list;
     if (!gvx::isProcedure(row.task))
       continue;
     OfChunk &of = chunks[size_t(role.chunk(row.chunk) - role.chunks.data())];

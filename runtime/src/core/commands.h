@@ -50,6 +50,23 @@ int functionOf(const Layer &layer, LayerPhase phase);
 
 using Procedure = std::span<const gvx::Command>;
 
+/// Whether the borrower of a tie has gradients for its owner.
+bool hasGradients(const Manifest &manifest, const Tie &tie);
+
+/// The commands over the ends of ties that a role has, for a kind of procedure
+/// for which gvx::isOfTies; or what updates do first. None if there are none.
+///
+/// At the end of a step both ends of a tie meet. Under a schedule that goes on
+/// ends of two roles do not, as long as neither is far behind. The borrower
+/// leaves a copy of its gradient, as the next batch's first backward pass is
+/// next; the owner takes it for its own update of the same batch, which comes
+/// later in any case. The owner leaves the value where it is, as its next
+/// update is a batch away; the borrower takes it before its own next update, or
+/// before its first forward pass that needs it. Over the memory of devices both
+/// ends meet instead.
+std::vector<gvx::Command> tieCommands(const Manifest &manifest, size_t role,
+                                      uint8_t task);
+
 /// The procedures of a role's tasks, as its program has them.
 class Procedures {
 public:
@@ -71,6 +88,12 @@ public:
   /// Makes the older version of all parameters that of the newest, if there is
   /// one.
   Procedure older() const { return copies; }
+  /// Of the role's ties: gvx::isOfTies.
+  Procedure ofTies(uint8_t task) const {
+    return task == GRT_TASK_TIE_REDUCE      ? summed
+           : task == GRT_TASK_TIE_BROADCAST ? given
+                                            : taken;
+  }
 
   /// The bytes of a place of a command or a message; none for place 0.
   Extent extent(uint32_t place, const TaskFrame &frame) const {
@@ -90,7 +113,7 @@ private:
   std::span<const gvx::Place> places;
   std::vector<OfChunk> chunks;
   std::vector<const gvx::Message *> messages;
-  Procedure squares, copies;
+  Procedure squares, copies, summed, given, taken;
 };
 
 /// Checks that every task and message of a role has its row, once, and that

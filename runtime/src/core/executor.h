@@ -49,7 +49,7 @@ public:
   void completeWeights();
   /// What was begun with others and left for later is ended, so that newest
   /// weights are everywhere.
-  void settle() { ties.takeValues(); }
+  void settle() { interpreter.takeTied(); }
   /// Forward passes of the whole batch, or of micro-batch 0 only.
   void evaluate(bool firstMicroBatchOnly);
   /// `told` is called with its loss as soon as it is known, where ranks go on

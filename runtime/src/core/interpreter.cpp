@@ -131,17 +131,16 @@ void Interpreter::execute(const grt_task &task, unsigned parts, bool endsStep) {
   case GRT_TASK_SYNC_GRADIENTS:
     return synchroniseGradients(chunkOf(task.chunk));
   case GRT_TASK_TIE_REDUCE:
-    return ties.run(/*reduce=*/true);
+    return run(procedures.ofTies(GRT_TASK_TIE_REDUCE), {});
   case GRT_TASK_NORM:
     return runNorm();
   case GRT_TASK_UPDATE:
     if (stepEnd.results.updateLeftOut)
       return;
-    // Values that others have not taken yet are about to change.
-    ties.awaitTaken();
     return run(procedures.of(chunkOf(task.chunk).number, GRT_TASK_UPDATE), {});
   default:
-    return endsStep ? ties.run(/*reduce=*/false) : ties.takeValues();
+    return endsStep ? run(procedures.ofTies(GRT_TASK_TIE_BROADCAST), {})
+                    : takeTied();
   }
 }
 
@@ -203,6 +202,10 @@ bool Interpreter::isFor(const gvx::Command &command,
     return frame.sumsBehind;
   case gvx::When::OncePerGroup:
     return memories.layers[size_t(command.layer)].isFirst;
+  case gvx::When::OnDevice:
+    return bool(*memories.device);
+  case gvx::When::OnHost:
+    return !*memories.device;
   default:
     return true;
   }
@@ -276,7 +279,7 @@ void Interpreter::runCommand(const gvx::Command &command,
   case gvx::CommandKind::TakeTurn:
     return inUse.takeTurn(facts.role->chunks[size_t(command.number)]);
   default:
-    return;
+    return ties.run(command);
   }
 }
 

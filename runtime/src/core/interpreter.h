@@ -38,6 +38,8 @@ public:
   void runTasks(grt_part part, size_t from, size_t to);
   /// Squares of all gradients of the rank.
   void sumNorm() { run(procedures.norm(), {}); }
+  /// Values of ties are there, if they are under way.
+  void takeTied() { run(procedures.ofTies(gvx::ofTaken), {}); }
   /// Makes older versions of weights.
   void makeOlderWeights() { run(procedures.older(), {}); }
 

@@ -181,26 +181,11 @@ void RankLoader::pinHomeOfPacks() {
 }
 
 void RankLoader::prepareTies() {
-  bool leavesAnywhere = false;
-  for (size_t i = 0; i < manifest.ties.size(); ++i) {
-    const Tie &tie = manifest.ties[i];
-    const TieEnd &borrower = tie.borrower;
-    Ties::Own own{i};
-    own.owns = tie.owner.role == facts.roleNumber;
-    own.borrows = borrower.role == facts.roleNumber;
-    own.isLeft =
-        manifest.delay && !*memories.device && tie.owner.role != borrower.role;
-    own.reduces = !manifest.roles[size_t(borrower.role)]
-                       .layers[size_t(borrower.layer)]
-                       .forwardOnly;
-    leavesAnywhere |= own.isLeft;
-    if (!own.owns && !own.borrows)
-      continue;
-    const TieEnd &end = own.owns ? tie.owner : borrower;
-    own.side = memories.layers[size_t(end.layer)].places.home;
-    ties.own.push_back(own);
-  }
-  if (leavesAnywhere)
+  ties.expected.resize(manifest.ties.size());
+  const bool leaves = manifest.delay && !*memories.device;
+  if (leaves && std::ranges::any_of(manifest.ties, [](const Tie &tie) {
+        return tie.owner.role != tie.borrower.role;
+      }))
     host.reserveBoxes(manifest.ties.size());
 }
 

@@ -278,11 +278,13 @@ void RankLoader::warmExchanges() {
 
 void RankLoader::warmTies() {
   for (bool reduce : {true, false})
-    for (const Ties::Own &tie : ties.own) {
-      if (tie.isLeft || tie.side->communicator != memories.communicator ||
-          (reduce && !tie.reduces))
+    for (size_t i = 0; i < manifest.ties.size(); ++i) {
+      const Tie &tie = manifest.ties[i];
+      if (!ties.isHere(tie) ||
+          ties.sideOf(tie).communicator != memories.communicator ||
+          (reduce && !hasGradients(manifest, tie)))
         continue;
-      const ExchangeCall call = ties.callOf(tie.number, reduce);
+      const ExchangeCall call = ties.callOf(i, reduce);
       if (call.table->empty())
         continue;
       memories.communicator->exchange({&call, 1});

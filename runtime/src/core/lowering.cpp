@@ -46,6 +46,13 @@ struct Draft {
 };
 using Drafts = std::vector<Draft>;
 
+Drafts draftsOf(const std::vector<gvx::Command> &commands) {
+  Drafts drafts(commands.size());
+  for (size_t i = 0; i < commands.size(); ++i)
+    drafts[i].row = commands[i];
+  return drafts;
+}
+
 /// An end of a message with its place.
 struct MessageDraft {
   gvx::Message row{};
@@ -408,6 +415,8 @@ void keepParameters(const Manifest &manifest, const Role &role, size_t number,
 }
 
 Drafts ChunkLowering::update() {
+  list = draftsOf(tieCommands(manifest, size_t(&role - manifest.roles.data()),
+                              GRT_TASK_UPDATE));
   awaitHome();
   for (size_t i = chunk.firstLayer; i < behind; ++i) {
     const Layer &layer = at(i);
@@ -717,6 +726,14 @@ private:
     row.task = gvx::ofVersions;
     if (manifest.delay)
       writer.add(row, versions, role);
+    for (uint8_t task : {uint8_t(GRT_TASK_TIE_REDUCE),
+                         uint8_t(GRT_TASK_TIE_BROADCAST), gvx::ofTaken}) {
+      row.task = task;
+      const Drafts list = grt::draftsOf(
+          tieCommands(manifest, size_t(&role - manifest.roles.data()), task));
+      if (!list.empty())
+        writer.add(row, list, role);
+    }
   }
 
   const Manifest &manifest;

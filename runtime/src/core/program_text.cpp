@@ -167,6 +167,20 @@ std::string commandText(const gvx::Command &command) {
     return "rewind";
   case TakeTurn:
     return "take turn of chunk" + number;
+  case SumTied:
+    return "sum tie" + number;
+  case GiveTied:
+    return "give tie" + number;
+  case KeepTied:
+    return "keep tied gradients of" + layer;
+  case LeaveTied:
+    return "leave tie" + number;
+  case TakeTied:
+    return "take tie" + number;
+  case ExpectTied:
+    return "expect tie" + number;
+  case AwaitTied:
+    return "await tie" + number;
   case SwapIn:
   case SwapOut:
   case SwapSlot:
@@ -256,6 +270,10 @@ std::string procedureName(const gvx::Procedure &procedure) {
     return "norm";
   if (procedure.task == gvx::ofVersions)
     return "older versions";
+  if (procedure.task == gvx::ofTaken)
+    return "values of ties";
+  if (gvx::isOfTies(procedure.task))
+    return taskNames[procedure.task];
   const bool swaps = procedure.task == GRT_TASK_SWAP;
   return taskNames[procedure.task] +
          (swaps ? swapText(procedure.tiers, procedure.classes)
@@ -268,8 +286,12 @@ std::string procedureName(const gvx::Procedure &procedure) {
 std::string textOf(const gvx::Command &command,
                    std::span<const gvx::Place> places) {
   static const char *const when[gvx::whenCount] = {
-      "", "in the first pass of a step, ", "if sums run behind, ",
-      "once a group, "};
+      "",
+      "in the first pass of a step, ",
+      "if sums run behind, ",
+      "once a group, ",
+      "on a device, ",
+      "on the host, "};
   const bool moves = command.from != 0;
   return when[size_t(command.when)] + commandText(command) +
          placeText(moves ? command.from : command.to, places) +

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/ties.h"
-#include <utility>
+#include "base/error.h"
 
 namespace grt {
 
@@ -45,104 +45,98 @@ void Ties::note(const Tie &tie, bool reduce) const {
   }
 }
 
-void Ties::run(bool reduce) {
-  memories.swaps.reachHome();
+const Side &Ties::sideOf(const Tie &tie) const {
+  const TieEnd &end = owns(tie) ? tie.owner : tie.borrower;
+  return *memories.layers[size_t(end.layer)].places.home;
+}
+
+void Ties::run(const gvx::Command &command) {
+  const auto number = size_t(command.number);
+  switch (command.kind) {
+  case gvx::CommandKind::SumTied:
+  case gvx::CommandKind::GiveTied:
+    return meet(number, command.kind == gvx::CommandKind::SumTied);
+  case gvx::CommandKind::KeepTied:
+    return keepGradients(size_t(command.layer));
+  case gvx::CommandKind::LeaveTied:
+    return leave(number);
+  case gvx::CommandKind::TakeTied:
+    return take(number);
+  case gvx::CommandKind::ExpectTied:
+    expected[number] = true;
+    return;
+  case gvx::CommandKind::AwaitTied:
+    return awaitTaken(number);
+  default:
+    observer.failHere("command " + str(uint8_t(command.kind)) +
+                      " is none that a rank runs");
+  }
+}
+
+void Ties::meet(size_t number, bool reduce) {
+  const Tie &tie = facts.manifest.ties[number];
   observer.at(nullptr);
   observer.notePlace(reduce ? "sum of tied gradients"
                             : "copy of tied parameters");
-  if (reduce && scratch.bytes) {
-    if (scratch.offset == facts.role->slots.offset)
+  const Extent arriving = reduce ? scratch : Extent();
+  if (arriving.bytes) {
+    if (arriving.offset == facts.role->slots.offset)
       streams.handoffs.beforeFunction(0);
     else
-      streams.handoffs.beforeBuffer(0, scratch);
-    inUse.begin(scratch);
+      streams.handoffs.beforeBuffer(0, arriving);
+    inUse.begin(arriving);
   }
-  if (reduce)
-    copyGradients();
-  for (const Own &each : own) {
-    const size_t number = each.number;
-    if (reduce && !each.reduces)
-      continue;
-    if (!each.isLeft) {
-      ExchangeCall call = callOf(number, reduce);
-      note(facts.manifest.ties[number], reduce);
-      if (!call.table->empty())
-        each.side->communicator->exchange({&call, 1});
-    } else if (!reduce && each.owns) {
-      leaveValues(number);
-    } else if (!reduce) {
-      awaitsValues = true;
-    } else if (each.owns) {
-      take(number, /*reduce=*/true);
-    } else {
-      leaveGradients(number);
-    }
-  }
-  if (reduce)
-    inUse.end(scratch);
-  streams.handoffs.afterFunctions();
+  const ExchangeCall call = callOf(number, reduce);
+  note(tie, reduce);
+  if (!call.table->empty())
+    sideOf(tie).communicator->exchange({&call, 1});
+  inUse.end(arriving);
 }
 
-void Ties::copyGradients() {
-  auto isMine = [](const Own &tie) { return tie.isLeft && tie.borrows; };
-  for (const Own &tie : own)
-    if (isMine(tie))
-      for (const ExchangePeer &peer :
-           facts.state.ties[tie.number].reduce[facts.self].sends)
-        memories.communicator->awaitTaken(peer.peer, tie.number);
-  const uint64_t wide = facts.manifest.accumulatorBytes();
-  int copied = -1;
-  for (const Own &tie : own) {
-    // Of a layer all that is borrowed.
-    const int number = facts.manifest.ties[tie.number].borrower.layer;
-    if (!isMine(tie) || std::exchange(copied, number) == number)
-      continue;
-    const Layer &layer = facts.role->layers[size_t(number)];
-    uint64_t borrowed = uint64_t(layer.groups[1].shardElements) * wide;
-    char *gradients = memories.home(layer) + layer.gradient +
-                      uint64_t(layer.groups[0].shardElements) * wide;
-    memories.device->copy(GRT_STREAM_COMPUTE, gradients + borrowed, gradients,
-                          borrowed);
-  }
+uint64_t Ties::behindBorrowed(const Layer &layer) const {
+  return uint64_t(layer.groups[1].shardElements) *
+         facts.manifest.accumulatorBytes();
 }
 
-void Ties::leaveGradients(size_t number) {
-  ExchangeCall call = callOf(number, /*reduce=*/true);
-  const Layer &layer =
-      facts.role->layers[size_t(facts.manifest.ties[number].borrower.layer)];
-  // Borrowed gradients are a layer's last ones, their copy is behind them.
-  call.source = static_cast<const char *>(call.source) +
-                uint64_t(layer.groups[1].shardElements) * call.bytesPerUnit;
-  for (const ExchangePeer &peer : call.table->sends)
-    memories.communicator->post(call, peer, number);
+void Ties::keepGradients(size_t number) {
+  const Layer &layer = facts.role->layers[number];
+  const uint64_t bytes = behindBorrowed(layer);
+  char *gradients = memories.home(layer) + layer.gradient +
+                    uint64_t(layer.groups[0].shardElements) *
+                        facts.manifest.accumulatorBytes();
+  memories.device->copy(GRT_STREAM_COMPUTE, gradients + bytes, gradients,
+                        bytes);
 }
 
-void Ties::leaveValues(size_t number) {
-  ExchangeCall call = callOf(number, /*reduce=*/false);
-  for (const ExchangePeer &peer : call.table->sends)
-    memories.communicator->post(call, peer, number);
-}
-
-void Ties::take(size_t number, bool reduce) {
+void Ties::leave(size_t number) {
+  const Tie &tie = facts.manifest.ties[number];
+  const bool reduce = !owns(tie);
   ExchangeCall call = callOf(number, reduce);
+  // Borrowed gradients are a layer's last ones, their copy is behind them.
+  if (reduce)
+    call.source =
+        static_cast<const char *>(call.source) +
+        behindBorrowed(facts.role->layers[size_t(tie.borrower.layer)]);
+  for (const ExchangePeer &peer : call.table->sends)
+    memories.communicator->post(call, peer, number);
+}
+
+void Ties::take(size_t number) {
+  const bool reduce = owns(facts.manifest.ties[number]);
+  if (!reduce && !expected[number])
+    return;
+  expected[number] = false;
+  const ExchangeCall call = callOf(number, reduce);
   for (const ExchangePeer &peer : call.table->receives)
     memories.communicator->take(call, peer, number);
 }
 
-void Ties::takeValues() {
-  if (!std::exchange(awaitsValues, false))
-    return;
-  for (const Own &tie : own)
-    if (tie.isLeft && tie.borrows)
-      take(tie.number, /*reduce=*/false);
-}
-
-void Ties::awaitTaken() const {
-  for (const Own &tie : own)
-    if (tie.isLeft && tie.owns)
-      for (const ExchangePeer &peer :
-           facts.state.ties[tie.number].broadcast[facts.self].sends)
-        memories.communicator->awaitTaken(peer.peer, tie.number);
+void Ties::awaitTaken(size_t number) const {
+  const TieTables &tables = facts.state.ties[number];
+  const bool reduce = !owns(facts.manifest.ties[number]);
+  for (const ExchangePeer &peer :
+       (reduce ? tables.reduce : tables.broadcast)[facts.self].sends)
+    memories.communicator->awaitTaken(peer.peer, number);
 }
 
 } // namespace grt

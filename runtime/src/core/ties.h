@@ -5,16 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The owner of a tied parameter adds the gradients of those that borrow it, and
-// gives them its new values. At the end of a step both ends meet.
-//
-// Under a schedule that goes on neither end waits for the other, as long as
-// that is not far behind. The borrower leaves a copy of its gradient, as the
-// next batch's first backward pass is next; the owner takes it for its own
-// update of the same batch, which comes later in any case. The owner leaves the
-// value where it is, as its next update is a batch away; the borrower takes it
-// before its own next update, or before its first forward pass that needs it.
-// Over the memory of devices both ends meet instead.
+// Runs commands over ties: the owner of a tied parameter adds the gradients of
+// those that borrow it, and gives them its new values. tieCommands() says when.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,6 +15,7 @@
 
 #include "core/memory_in_use.h"
 #include "core/rank_streams.h"
+#include "grt/program_file.h"
 
 #include <vector>
 
@@ -30,52 +23,47 @@ namespace grt {
 
 class Ties {
 public:
-  /// A tie that has an end here.
-  struct Own {
-    size_t number; ///< of the manifest's
-    bool owns = false, borrows = false;
-    /// The two ends are roles that need not meet.
-    bool isLeft = false;
-    bool reduces = true; ///< the borrower has gradients
-    /// The side that sums and copies; beside a device both ends are at one
-    /// place (RankLoader::checkTies).
-    const Side *side = nullptr;
-  };
-
   Ties(RankMemories &memories, Observer &observer, MemoryInUse &inUse,
        RankStreams &streams)
       : facts(memories.facts), memories(memories), observer(observer),
         inUse(inUse), streams(streams) {}
 
-  /// Gradients go to their owners, or values to those that borrow them.
-  void run(bool reduce);
-  /// Takes values of the last update, if that was not done yet.
-  void takeValues();
-  /// Returns when others have taken the values that an update changes.
-  void awaitTaken() const;
-  ExchangeCall callOf(size_t tie, bool reduce) const;
+  void run(const gvx::Command &command);
 
-  /// Set when the rank is loaded.
-  std::vector<Own> own;
+  /// The exchange of gradients or values over a tie that has an end here.
+  ExchangeCall callOf(size_t tie, bool reduce) const;
+  /// The side that sums and copies; beside a device both ends are at one place
+  /// (RankLoader::checkTies).
+  const Side &sideOf(const Tie &tie) const;
+  bool owns(const Tie &tie) const { return tie.owner.role == facts.roleNumber; }
+  bool isHere(const Tie &tie) const {
+    return owns(tie) || tie.borrower.role == facts.roleNumber;
+  }
+
+  // Set when the rank is loaded.
   /// Where gradients wait to be added, on a device.
   Extent scratch;
+  /// By tie: values of its owner's last update are under way to here.
+  std::vector<bool> expected;
 
 private:
   /// An end that this rank has: where its gradient or value lies.
   char *addressOf(const TieEnd &end, bool gradient) const;
   /// Tells a checking backend what the host itself uses.
   void note(const Tie &tie, bool reduce) const;
-  void copyGradients();
-  void leaveGradients(size_t tie);
-  void leaveValues(size_t tie);
-  void take(size_t tie, bool reduce);
+  void meet(size_t tie, bool reduce);
+  void keepGradients(size_t layer);
+  void leave(size_t tie);
+  void take(size_t tie);
+  void awaitTaken(size_t tie) const;
+  /// Where a layer's borrowed gradients are left: bytes behind them.
+  uint64_t behindBorrowed(const Layer &layer) const;
 
   const RankFacts &facts;
   RankMemories &memories;
   Observer &observer;
   MemoryInUse &inUse;
   RankStreams &streams;
-  bool awaitsValues = false; ///< those of the last update are under way
 };
 
 } // namespace grt

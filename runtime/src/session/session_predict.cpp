@@ -112,9 +112,9 @@ void Session::Implementation::sharePrediction(std::vector<int32_t> &tokens,
         else
           std::fill(to.begin(), to.end(), -1);
       });
-  for (size_t rank = 0; rank < all.ranks(); ++rank)
-    if (count && all[rank] >= 0)
-      tokens.assign(all.of(rank).begin(), all.of(rank).end());
+  for (size_t rank = 0; count && rank < all.ranks(); ++rank)
+    if (all[rank] >= 0)
+      return tokens.assign(all.of(rank).begin(), all.of(rank).end());
 }
 
 Status Session::predict(std::span<const int32_t> tokens,
