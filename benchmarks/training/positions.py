@@ -10,9 +10,12 @@ labels, so ranks count different numbers. Printed are, a strategy a row, the
 largest distance of a loss from that of one rank, relative to it; the memory of a
 rank as it was planned and as it was measured; and the processor time of a rank
 in a step, which other work on the machine and cores that ranks share do not
-change, in relation to one rank and beside the predicted relation of steps. The
-command fails if a loss is further away than 1e-5, or memory above what was
-planned or below 95% of it.
+change, in relation to one rank and beside the predicted relation of steps; and
+the bytes that forward keeps of a sample until backward: by how much three
+micro-batches in flight take more than two, as planned and as measured (GPipe,
+one step), and as a part of those of one rank. The command fails if a loss is
+further away than 1e-5, or memory, or kept bytes, above what was planned or below
+95% of it.
 """
 
 import argparse
@@ -27,7 +30,7 @@ import tempfile
 
 from cpu_ranks import ROOT, tool
 
-STRATEGIES = "single,cp2,up2,cp4,up4,tsp4,tp2.cp2,tp2.up2"
+STRATEGIES = "single,cp2,up2,cp4,up4,tsp4,tp2.cp2,tp2.up2,cp2.tsp2"
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "attention_bias": False,
     "attention_dropout": 0.1, "hidden_act": "silu", "hidden_size": 64,
@@ -105,21 +108,25 @@ def main():
                 CONFIG | {"max_position_embeddings": tokens}))
             place = folder / str(tokens)
             place.mkdir()
-            data = shards(options.build, place, (options.steps + 1) * tokens)
+            data = shards(options.build, place, (options.steps + 3) * tokens)
             rows = {}
             for strategy in strategies:
                 rows[strategy] = train(options, place, config, data, strategy,
                                        tokens)
             first = rows[strategies[0]]
             print(f"\n{tokens} tokens, {options.steps} steps\n\n| strategy | "
-                  "loss apart | planned, MiB | measured, MiB | ms of a rank "
-                  "| to one rank | predicted |\n|---|---|---|---|---|---|---|")
+                  "loss apart | planned, MiB | measured, MiB | kept, MiB "
+                  "| measured | to one rank | ms of a rank | to one rank "
+                  "| predicted |\n|" + "---|" * 10)
             for strategy, row in rows.items():
                 apart = max(abs(a - b) / b
                             for a, b in zip(row["losses"], first["losses"]))
                 print(f"| `{strategy}` | {apart:.1e} | "
                       f"{row['planned'] / 2**20:.2f} | "
-                      f"{row['used'] / 2**20:.2f} | {row['ms']:.0f} | "
+                      f"{row['used'] / 2**20:.2f} | "
+                      f"{row['keeps'] / 2**20:.3f} | "
+                      f"{row['kept'] / 2**20:.3f} | "
+                      f"{row['kept'] / first['kept']:.3f} | {row['ms']:.0f} | "
                       f"{row['ms'] / first['ms']:.2f} | "
                       f"{row['predicted'] / first['predicted']:.2f} |",
                       flush=True)
@@ -129,6 +136,9 @@ def main():
                         (row["used"] >= LEAST_FILLED * row["planned"] or
                          row["planned"] - row["used"] <= LEAST_FREE)):
                     failures.append(f"{strategy}, {tokens}: memory")
+                if not (LEAST_FILLED * row["keeps"] <= row["kept"] <=
+                        row["keeps"]):
+                    failures.append(f"{strategy}, {tokens}: kept bytes")
     for failure in failures:
         print(failure, file=sys.stderr)
     return bool(failures)
@@ -136,25 +146,47 @@ def main():
 
 def train(options, folder, config, data, strategy, tokens):
     """Compiles and runs a strategy; what it took, and its losses."""
-    program = folder / f"{strategy}.gvx"
-    plan, log = folder / "plan.json", folder / "log.json"
-    summary = folder / "summary.json"
-    tool(options.build, "galvatron-compile", str(config),
-         f"--cluster={devices(strategy)}xcpu", f"--seq-len={tokens}", "--batch=1",
-         "--micro-batches=1", f"--strategy={strategy}", f"--json={plan}",
-         "-o", str(program))
+    log = folder / "log.json"
     log.unlink(missing_ok=True)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    tool(options.build, "galvatron-run", str(program), f"--data={data}",
-         f"--steps={options.steps}", f"--log={log}", f"--summary={summary}",
-         "--threads-per-rank=1")
-    taken = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-    read = json.loads(summary.read_text())
+    plan, read, taken = run(options, folder, config, data, strategy, tokens,
+                            options.steps, f"--log={log}")
+    two, three = (run(options, folder, config, data, strategy, tokens, 1,
+                      micro_batches=count)[:2] for count in (2, 3))
     return {"losses": losses(log),
             "ms": 1e3 * taken / options.steps / devices(strategy),
-            "predicted": json.loads(plan.read_text())["iteration-ms"],
-            "planned": max(r["planned-peak-bytes"] for r in read["ranks"]),
-            "used": max(r["measured-peak-bytes"] for r in read["ranks"])}
+            "predicted": plan["iteration-ms"],
+            "keeps": activations(three[0]) - activations(two[0]),
+            "kept": peak(three[1], "measured") - peak(two[1], "measured"),
+            "planned": peak(read, "planned"), "used": peak(read, "measured")}
+
+
+def run(options, folder, config, data, strategy, tokens, steps, *more,
+        micro_batches=1):
+    """Trains with samples that are all in flight: plan, summary and processor
+    seconds."""
+    program, plan = folder / f"{strategy}.gvx", folder / "plan.json"
+    summary = folder / "summary.json"
+    tool(options.build, "galvatron-compile", str(config),
+         f"--cluster={devices(strategy)}xcpu", f"--seq-len={tokens}",
+         f"--batch={micro_batches}", f"--micro-batches={micro_batches}",
+         "--pipeline-degree=1", "--schedule=gpipe", f"--strategy={strategy}",
+         f"--json={plan}", "-o", str(program))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    tool(options.build, "galvatron-run", str(program), f"--data={data}",
+         f"--steps={steps}", f"--summary={summary}", "--threads-per-rank=1",
+         *more)
+    taken = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    return (json.loads(plan.read_text()), json.loads(summary.read_text()),
+            taken)
+
+
+def activations(plan):
+    """Bytes that a plan keeps from forward to backward."""
+    return max(stage["ledger"]["activations"] for stage in plan["stages"])
+
+
+def peak(summary, which):
+    return max(rank[f"{which}-peak-bytes"] for rank in summary["ranks"])
 
 
 def devices(strategy):

@@ -101,7 +101,7 @@ void FunctionWork::add(Operation &op, int64_t samples) {
     if (!rows.getBalanced())
       return;
     movedBytes += 2.0 * double(nn::countBytes(whole.getType(), samples));
-    kernels += 1 + rows.getDegree();
+    kernels += 1 + rows.getSharers();
   };
   if (auto cost = dyn_cast<nn::CostOpInterface>(op)) {
     double productFlops = cost.getFlops(samples);
@@ -128,7 +128,7 @@ void FunctionWork::add(Operation &op, int64_t samples) {
     const int64_t bytes = nn::countBytes(exchange.getPartType(), samples);
     addCollective(*this, Collective::AllToAll, exchange.getAxis(), bytes);
     movedBytes += 2.0 * double(bytes);
-    kernels += nn::RowsAttr::of(exchange.getBlockType()).getDegree();
+    kernels += nn::RowsAttr::of(exchange.getBlockType()).getSharers();
   } else if (auto term = dyn_cast<FirstTermOp>(op)) {
     movedBytes +=
         2.0 * double(nn::countBytes(term.getOutput().getType(), samples));

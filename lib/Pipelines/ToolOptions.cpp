@@ -241,6 +241,10 @@ PlanOptions::PlanOptions(Tool &tool)
                   cl::cat(tool.category())),
       keepDpSdp("keep-dp-sdp", cl::desc("keep strategies with both DP and SDP"),
                 cl::cat(tool.category())),
+      blocksOfBlocks("blocks-of-blocks",
+                     cl::desc("search strategies with two levels that cut "
+                              "rows, as cp2.tsp2, where both are searched"),
+                     cl::cat(tool.category())),
       selective("selective",
                 cl::desc("search strategies that keep a part of a layer's "
                          "values, .ckpt1 to .ckpt4, beside all and none: the "
@@ -712,6 +716,7 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
   if (timeLimit.getNumOccurrences() && !searchLimit.getNumOccurrences())
     options.mostSteps = 0;
   options.keepDpSdp = keepDpSdp;
+  options.blocksOfBlocks = blocksOfBlocks;
   if (selective && noSelective)
     return makeError("options --selective and --no-selective: expected one of "
                      "them");
@@ -803,16 +808,16 @@ void PlanOptions::keepBatch(mlir::ModuleOp module,
 }
 
 std::string PlanOptions::searchOption() const {
-  const cl::Option *search[] = {&space,        &schedule,  &strategy,
-                                &layers,       &partition, &batch,
-                                &maxBatch,     &batchStep, &pipelineDegree,
-                                &microBatches, &chunks,    &microBatchRule,
-                                &gap,          &timeLimit, &searchLimit,
-                                &keepDpSdp,    &selective, &noSelective,
-                                &placement,    &ringLink,  &placementSeed,
-                                &paradigms,    &offload,   &hostMemory,
-                                &allowDelayed, &groups,    &devices,
-                                &keep};
+  const cl::Option *search[] = {&space,        &schedule,      &strategy,
+                                &layers,       &partition,     &batch,
+                                &maxBatch,     &batchStep,     &pipelineDegree,
+                                &microBatches, &chunks,        &microBatchRule,
+                                &gap,          &timeLimit,     &searchLimit,
+                                &keepDpSdp,    &selective,     &noSelective,
+                                &placement,    &ringLink,      &placementSeed,
+                                &paradigms,    &offload,       &hostMemory,
+                                &allowDelayed, &groups,        &devices,
+                                &keep,         &blocksOfBlocks};
   for (const cl::Option *option : search)
     if (option->getNumOccurrences())
       return ("--" + option->ArgStr).str();

@@ -79,6 +79,7 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
   Space space;
   space.name = options.space;
   space.trees.keepDpSdp = options.keepDpSdp;
+  space.trees.blocksOfBlocks = options.blocksOfBlocks;
   auto only = [&](ArrayRef<Paradigm> paradigms) {
     space.trees.paradigms = paradigms;
     space.trees.checkpoint = CheckpointChoice::Never;

@@ -67,6 +67,8 @@ static std::vector<std::string> outside(const Cluster &cluster,
                       std::to_string(degree));
   if (is_contained(space->strategies(strategy.devices()), strategy))
     return reasons;
+  planner::Space ofBlocks = *space;
+  ofBlocks.trees.blocksOfBlocks = true;
   SmallVector<Paradigm, 2> cutSamples;
   for (const Level &level : strategy.levels())
     if (level.paradigm->splitsBatch)
@@ -78,6 +80,10 @@ static std::vector<std::string> outside(const Cluster &cluster,
          cutSamples[0].name() + " and " + cutSamples[1].name() +
          " (--keep-dp-sdp keeps them)")
             .str());
+  else if (is_contained(ofBlocks.strategies(strategy.devices()), strategy))
+    reasons.push_back("'" + strategy.str() +
+                      "' has two levels that cut rows (--blocks-of-blocks "
+                      "searches such)");
   else
     reasons.push_back("space '" + space->name + "' does not have strategy '" +
                       strategy.str() + "'");

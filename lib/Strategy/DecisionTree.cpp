@@ -54,6 +54,8 @@ static void grow(int64_t remaining, const SpaceOptions &options,
     return any_of(levels, [&](const Level &level) {
       return level.paradigm == paradigm ||
              !whyNotBeside(paradigm, level.paradigm).empty() ||
+             (!options.blocksOfBlocks &&
+              cutsBlocks(paradigm, level.paradigm)) ||
              (paradigm->splitsBatch && level.paradigm->splitsBatch &&
               !options.keepDpSdp);
     });

@@ -184,7 +184,9 @@ std::string whyNotBeside(Paradigm one, Paradigm other) {
             other.name() + "' beside it")
         .str();
   }
-  if (one->resting == RestingState::Rows && other->resting == one->resting)
+  // Of two axes one divides the rows, and the other its blocks.
+  if (one->resting == RestingState::Rows && other->resting == one->resting &&
+      one->axis == other->axis)
     return ("'" + one.name() + "' and '" + other.name() +
             "' both divide rows, expected one of them")
         .str();
@@ -193,6 +195,11 @@ std::string whyNotBeside(Paradigm one, Paradigm other) {
             "' are one kind of group to the executor, expected one of them")
         .str();
   return "";
+}
+
+bool cutsBlocks(Paradigm one, Paradigm other) {
+  return one->resting == RestingState::Rows &&
+         other->resting == RestingState::Rows && one->axis != other->axis;
 }
 
 ParadigmSet ParadigmSet::searched(bool executed) {

@@ -78,7 +78,8 @@ std::string uselessOption(const PlanOptions &options, bool priceOne) {
       &options.batchStep,      &options.gap,           &options.keepDpSdp,
       &options.allowDelayed,   &options.optimizer,     &options.dtype,
       &options.clip,           &options.decayAll,      &options.memory,
-      &options.microBatchRule, &options.optimizerTime, &options.adapters};
+      &options.microBatchRule, &options.optimizerTime, &options.adapters,
+      &options.blocksOfBlocks};
   if (!priceOne)
     for (const cl::Option *option : std::initializer_list<const cl::Option *>{
              &options.schedule, &options.strategy, &options.partition,

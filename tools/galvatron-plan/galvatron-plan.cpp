@@ -36,6 +36,7 @@ static int listAll(const Tool &tool, const PlanOptions &options,
                        kExitInvalid);
   SpaceOptions space;
   space.keepDpSdp = options.keepDpSdp;
+  space.blocksOfBlocks = options.blocksOfBlocks;
   llvm::Expected<std::vector<Paradigm>> paradigms = options.givenParadigms();
   if (!paradigms)
     return tool.report(llvm::toString(paradigms.takeError()), kExitInvalid);

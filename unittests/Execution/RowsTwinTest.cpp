@@ -124,6 +124,62 @@ TEST_F(RowsTwinTest, ContextBesideTensorParallelism) {
   }
 }
 
+/// Ranks that divide positions have blocks of all rows, in products and
+/// attention, and those of tensor parallelism blocks of these between products:
+/// balanced ones, whose gathers put two pieces in order on either axis, and, of
+/// exchanged heads and without causal attention, blocks in order.
+TEST_F(RowsTwinTest, BlocksOfBlocks) {
+  for (const char *family : {"gpt2", "llama", "olmo2", "bert", "phi"}) {
+    TwinModel model;
+    model.family = family;
+    model.positions = 16;
+    model.layers = 2;
+    model.heads = 4;
+    model.keyHeads = 2;
+    for (const char *text : {"cp2.tsp2", "tsp2.cp2.ckpt"})
+      expectTwins(model, uniformPlan(model, 1, parse(text), 2, 2, "1f1b"));
+  }
+}
+
+/// Beside samples and sharded states, exchanged heads, stages, 6 and 8 ranks
+/// and blocks that begin inside samples: 36 rows on 6 ranks in two pieces each.
+TEST_F(RowsTwinTest, BlocksOfBlocksBesideOtherLevels) {
+  for (const char *family : {"gpt2", "llama"}) {
+    TwinModel model;
+    model.family = family;
+    model.positions = 12;
+    model.heads = 6;
+    model.keyHeads = 6;
+    model.width = 48;
+    model.layers = 2;
+    for (auto [text, samples, stages] : {std::tuple{"tsp3.cp2", 3, 1},
+                                         {"cp3.tsp2", 3, 2},
+                                         {"dp2.cp2.tsp2", 2, 1},
+                                         {"scp2.tsp2.ckpt", 2, 2},
+                                         {"tsp2.zcp2", 2, 1},
+                                         {"sdp2.tsp2.cp2", 2, 1},
+                                         {"up3.tsp2", 1, 1},
+                                         {"tsp2.sup3.ckpt", 2, 1}})
+      expectTwins(model, uniformPlan(model, stages, parse(text),
+                                     2 * samples * parse(text).sampleShards(),
+                                     2, "1f1b"));
+  }
+}
+
+/// Rows that both levels cut are counted together.
+TEST_F(RowsTwinTest, BlocksOfBlocksThatRanksDoNotDivideAreRefused) {
+  TwinModel model;
+  model.positions = 12;
+  TwinRun run =
+      runTwin(context, model,
+              uniformPlan(model, 1, parse("tsp2.cp4"), 2, 2, "1f1b"), {});
+  EXPECT_NE(run.error.find("1 sample of 12 positions are 12 rows, which twice "
+                           "degree 8 of 'cp' and 'tsp' does not divide: under "
+                           "causal attention a rank has two pieces of them"),
+            std::string::npos)
+      << run.error;
+}
+
 /// Backward in two parts: terms of gradients leave the part that makes them.
 TEST_F(RowsTwinTest, ContextParallelismUnderOtherSchedules) {
   TwinModel model;
@@ -269,7 +325,7 @@ TEST_F(RowsTwinTest, ContextParallelismInSmallerTypes) {
     // Biases of keys, which the twin's LLaMA has, get no gradient but what is
     // rounded.
     model.family = dtype == std::string("f32") ? "llama" : "mistral";
-    for (const char *text : {"cp4", "dp2.cp2.ckpt", "up2.tp2"}) {
+    for (const char *text : {"cp4", "dp2.cp2.ckpt", "up2.tp2", "cp2.tsp2"}) {
       TwinOptions options;
       options.dtype = dtype;
       Strategy strategy = parse(text);
@@ -366,7 +422,8 @@ TEST_F(RowsTwinTest, OnDevicesWithStreams) {
   for (const char *text : {"tsp2.sdp2", "dp2.tsp2.ckpt"})
     expectTwins(model, uniformPlan(model, 2, parse(text), 16, 4, "1f1b"),
                 options);
-  for (const char *text : {"cp2.sdp2", "cp4.ckpt", "up4.ckpt", "up2.tp2"}) {
+  for (const char *text :
+       {"cp2.sdp2", "cp4.ckpt", "up4.ckpt", "up2.tp2", "cp2.tsp2.ckpt"}) {
     Strategy strategy = parse(text);
     expectTwins(
         model,
@@ -388,16 +445,15 @@ TEST_F(RowsTwinTest, OnEmulatedKernels) {
   options.steps = 1;
   expectTwins(model, uniformPlan(model, 1, parse("tsp2.dp2"), 8, 2, "1f1b"),
               options);
-  // Blocks of positions are refused before the first step.
-  TwinRun run =
-      runTwin(context, model, uniformPlan(model, 1, parse("cp2"), 8, 2, "1f1b"),
-              options);
-  EXPECT_NE(run.error.find("backend takes whole samples, found a block of the "
-                           "rows of samples: context parallelism (cp) runs on "
-                           "CPU ranks"),
-            std::string::npos)
-      << run.error;
-  EXPECT_TRUE(run.losses.empty());
+  // Blocks of positions: packed queries, and key heads that queries share.
+  for (const char *family : {"gpt2", "llama"}) {
+    model.family = family;
+    model.heads = 4;
+    model.keyHeads = 2;
+    for (const char *text : {"cp2", "cp2.tsp2", "up2"})
+      expectTwins(model, uniformPlan(model, 1, parse(text), 6, 2, "1f1b"),
+                  options);
+  }
 }
 
 /// Four samples of 7 positions on 8 ranks.
@@ -478,7 +534,7 @@ TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
   const int64_t microBatches = 2, samples = 4;
   for (const char *text :
        {"tsp2", "tsp4", "tsp4.ckpt", "cp2", "cp4", "cp4.ckpt", "tp2.cp2", "up2",
-        "up4.ckpt", "tp2.up2"}) {
+        "up4.ckpt", "tp2.up2", "cp2.tsp2", "tsp2.cp2.ckpt", "up2.tsp2"}) {
     SCOPED_TRACE(text);
     Strategy strategy = parse(text);
     const auto ranks = uint64_t(strategy.devices());

@@ -65,6 +65,19 @@ TEST(DecisionTree, zdp_stands_in_the_place_of_dp) {
   EXPECT_EQ(enumerateStrategies(8, alone)[0].str(), "zdp8");
 }
 
+TEST(DecisionTree, blocks_of_blocks_are_asked_for) {
+  SpaceOptions all;
+  for (const char *name :
+       {"dp", "sdp", "tp", "zdp", "tsp", "cp", "scp", "zcp", "up", "sup"})
+    all.paradigms.insert(*ParadigmRegistry::find(name));
+  EXPECT_EQ(listStrategies(8, all).size(), 410u);
+  all.blocksOfBlocks = true;
+  EXPECT_EQ(listStrategies(8, all).size(), 578u);
+  EXPECT_EQ(listStrategies(64, all).size(), 5942u);
+  const Strategy twice = llvm::cantFail(Strategy::parse("cp2.tsp2"));
+  EXPECT_TRUE(is_contained(enumerateStrategies(4, all), twice));
+}
+
 TEST(DecisionTree, lists_of_paradigms_are_read) {
   EXPECT_EQ(llvm::cantFail(parseParadigms("zdp, tp")),
             (std::vector<Paradigm>{Paradigm::ZDP, Paradigm::TP}));

@@ -197,7 +197,6 @@ TEST_F(ParadigmTest, GradientsAreSummedOverSamplesAndPositions) {
          "'zcp' is context parallelism whose optimizer state is sharded, "
          "expected no 'dp' beside it"},
         {"cp2.scp2", "'scp' and 'cp' both divide rows, expected one of them"},
-        {"cp2.tsp2", "'tsp' and 'cp' both divide rows, expected one of them"},
         {"up2.cp2", "'cp' and 'up' both divide rows, expected one of them"}})
     EXPECT_EQ(refusal(text),
               "invalid strategy '" + std::string(text) + "': " + why);

@@ -154,8 +154,8 @@ struct PlanOptions {
       microBatches, chunks, placementSeed;
   llvm::cl::opt<double> gap, timeLimit;
   llvm::cl::opt<int64_t> searchLimit; ///< million steps
-  llvm::cl::opt<bool> keepDpSdp, selective, noSelective, allowDelayed,
-      decisions;
+  llvm::cl::opt<bool> keepDpSdp, blocksOfBlocks, selective, noSelective,
+      allowDelayed, decisions;
   llvm::cl::opt<std::string> optimizer, dtype, clip, dropout;
   llvm::cl::opt<bool> decayAll;
   llvm::cl::opt<double> labelSmoothing, zLoss;

@@ -105,6 +105,8 @@ struct PlannerOptions {
   /// devices may take an equal share. Nothing: no bound.
   std::optional<int64_t> hostMemory;
   bool keepDpSdp = false;
+  /// Strategies with two levels that cut rows (SpaceOptions).
+  bool blocksOfBlocks = false;
   /// Strategies that keep a part of a layer's values are searched beside those
   /// that keep all or none, in spaces that have both (docs/kept.md).
   bool selective = false;

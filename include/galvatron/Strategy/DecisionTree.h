@@ -31,6 +31,9 @@ struct SpaceOptions {
   ParadigmSet paradigms = ParadigmSet::searched(/*executed=*/false);
   /// Keep trees with two levels that cut the samples (against Takeaway 3).
   bool keepDpSdp = false;
+  /// Trees with two levels that cut rows (cp2.tsp2): half as many again where
+  /// all paradigms are searched.
+  bool blocksOfBlocks = false;
   /// A level that cuts a factor only as the innermost one (the variants `dp+tp`
   /// and `3d`).
   bool factorInnermostOnly = false;

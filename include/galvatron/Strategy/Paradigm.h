@@ -212,6 +212,10 @@ public:
 /// samples Takeaway 3 may still drop strategies (DecisionTree.h).
 std::string whyNotBeside(Paradigm one, Paradigm other);
 
+/// True if levels of both, beside each other, cut rows twice: the ranks that
+/// divide positions have blocks of all rows, the others blocks of these.
+bool cutsBlocks(Paradigm one, Paradigm other);
+
 /// A set of paradigms. A group of ranks that several levels make together is
 /// named by their paradigms.
 class ParadigmSet {

@@ -473,7 +473,7 @@ bool FunctionConverter::emitRows(Operation *op) {
                         blocks, static_cast<Axis>(gather.getAxis()),
                         builder.getStringAttr("gather_rows"));
     if (rows.getBalanced())
-      dealRows(builder, op->getLoc(), blocks, whole, rows.getDegree(),
+      dealRows(builder, op->getLoc(), blocks, whole, rows.getSharers(),
                /*back=*/true);
   } else if (auto scatter =
                  dyn_cast<mlir::galvatron::ReduceScatterRowsOp>(op)) {
@@ -481,7 +481,7 @@ bool FunctionConverter::emitRows(Operation *op) {
     Value terms = getBuffer(scatter.getInput());
     if (rows.getBalanced()) {
       Value dealt = bufferLike(scatter.getInput());
-      dealRows(builder, op->getLoc(), terms, dealt, rows.getDegree(),
+      dealRows(builder, op->getLoc(), terms, dealt, rows.getSharers(),
                /*back=*/false);
       terms = dealt;
     }

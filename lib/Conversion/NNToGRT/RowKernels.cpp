@@ -45,7 +45,7 @@ void mlir::grt::exchangeRows(OpBuilder &builder,
                              mlir::galvatron::AllToAllOp exchange, Value from,
                              Value packed, Value to) {
   RankedTensorType type = exchange.getBlockType();
-  const int64_t ranks = nn::RowsAttr::of(type).getDegree();
+  const int64_t ranks = nn::RowsAttr::of(type).getSharers();
   // A block has its rows for samples and positions.
   ArrayRef<int64_t> shape = type.getShape();
   const size_t dim = size_t(exchange.getDim()) - 1;
@@ -104,7 +104,7 @@ void mlir::grt::sliceRows(OpBuilder &builder,
                           Value block) {
   RankedTensorType type = slice.getOutput().getType();
   nn::RowsAttr rows = nn::RowsAttr::of(type);
-  const int64_t blocks = rows.getDegree();
+  const int64_t blocks = rows.getSharers();
   const int64_t pieces = rows.getBalanced() ? 2 : 1;
   const int64_t elements = type.getNumElements() / pieces;
   const int64_t bytes = elements * type.getElementTypeBitWidth() / 8;
@@ -119,6 +119,8 @@ void mlir::grt::sliceRows(OpBuilder &builder,
                                  /*back=*/0};
     if (slice.getAxis() == mlir::galvatron::Axis::CP)
       ints.push_back(/*ofBlocks=*/1 + piece);
+    else if (piece > 0)
+      ints.push_back(/*ofBlocks=*/3);
     Value from = viewOf(whole, {blocks, elements}, piece * blocks);
     Value to = pieces > 1 ? viewOf(block, {elements}, piece) : block;
     KernelOp::create(builder, slice.getLoc(), Kernel::OwnPart,

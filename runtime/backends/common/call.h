@@ -31,6 +31,11 @@ public:
   using std::runtime_error::runtime_error;
 };
 
+/// What is wrong with a pass that generates where ranks have blocks of rows.
+inline constexpr const char *generationOfBlocks =
+    "a rank with a block of the rows cannot tell the tokens of all positions: "
+    "generation needs a plan whose last layer has them whole";
+
 [[noreturn]] inline void tooFew(const char *kernel, const char *what,
                                 int64_t least, int64_t found) {
   throw CallError(std::string("kernel ") + kernel + " takes at least " +
@@ -231,7 +236,7 @@ public:
   }
   /// The part of OWN_PART that is this rank's.
   int64_t ownPart(int64_t parts, int64_t ranks, int64_t ofBlocks) const {
-    if (ofBlocks != 0) {
+    if (ofBlocks == 1 || ofBlocks == 2) {
       if (parts != at().block_count || ranks != 1)
         throw CallError("parts must be those of the " +
                         std::to_string(at().block_count) +
@@ -244,39 +249,40 @@ public:
                       std::to_string(at().tp_size) +
                       " ranks of tensor parallelism, found " +
                       std::to_string(parts) + " and " + std::to_string(ranks));
-    return at().tp_index / ranks;
-  }
-  /// Throws for the operations that mix positions, or count them, where the
-  /// backend takes whole samples alone.
-  void checkWholeSamples(int64_t length, const char *backend) const {
-    checkWholeSamples(op().kernel, length, backend);
-  }
-  static void checkWholeSamples(uint32_t kernel, int64_t length,
-                                const char *backend) {
-    if (length != 0)
-      throw CallError(std::string("kernel ") + kernelForms[kernel].name +
-                      " of the " + backend +
-                      " backend takes whole samples, found a block of the rows "
-                      "of samples: context parallelism (cp) runs on CPU ranks");
+    const int64_t part = at().tp_index / ranks;
+    return ofBlocks == 0 ? part : parts - 1 - part;
   }
   /// A piece of a block of rows: `count` rows from row `row` of the block on,
   /// which are rows `number` and so on of all blocks.
   struct RowPiece {
     int64_t row, number, count;
   };
+  /// A block of rows: its number, and how many there are.
+  struct BlockNumber {
+    int64_t index, count;
+  };
+  /// This rank's block; with `ofBlock` the one that it has of the block that it
+  /// shares with the ranks of tensor parallelism (kernels.def).
+  BlockNumber blockNumber(int64_t ofBlock = 0) const {
+    if (ofBlock == 0)
+      return {at().block_index, at().block_count};
+    return {at().block_index * at().tp_size + at().tp_index,
+            at().block_count * at().tp_size};
+  }
   /// Calls `visit` for the pieces of this rank's block of `rows` rows: one, or
   /// two where blocks are balanced (kernels.def).
   template <class Visit>
-  void forEachRowPiece(int64_t rows, int64_t balanced, Visit visit) const {
+  void forEachRowPiece(int64_t rows, int64_t balanced, Visit visit,
+                       int64_t ofBlock = 0) const {
+    const BlockNumber block = blockNumber(ofBlock);
     if (balanced == 0)
-      return visit(RowPiece{0, at().block_index * rows, rows});
+      return visit(RowPiece{0, block.index * rows, rows});
     if (rows % 2 != 0)
       throw CallError("a balanced block has an even number of rows, found " +
                       std::to_string(rows));
     const int64_t half = rows / 2;
-    visit(RowPiece{0, at().block_index * half, half});
-    visit(RowPiece{half, (2 * at().block_count - 1 - at().block_index) * half,
-                   half});
+    visit(RowPiece{0, block.index * half, half});
+    visit(RowPiece{half, (2 * block.count - 1 - block.index) * half, half});
   }
   /// The rows of one sample in a block: `count` rows, of which the first is row
   /// `row` of the block and position `first` of sample `sample`, counted from
@@ -333,25 +339,26 @@ public:
   /// Throws if tokens of all positions are asked for of a block of rows.
   static void checkGeneration(int64_t labelRows, bool generates) {
     if (labelRows != 0 && generates)
-      throw CallError("a rank with a block of the rows cannot tell the tokens "
-                      "of all positions: generation needs a plan whose last "
-                      "layer has them whole");
+      throw CallError(generationOfBlocks);
   }
   /// Calls `visit(row, count, number)` for the rows of dropout's buffers, which
   /// are `samples` times `rowsPerSample`, or with a `length` a block of rows:
-  /// `count` from `row` on, whose keys are those of `number` and so on.
-  template <class Visit>
-  void forEachDropoutPiece(int64_t samples, int64_t rowsPerSample,
-                           int64_t length, int64_t balanced,
-                           Visit visit) const {
+  /// `count` from `row` on, whose keys are those of `number` and so on. `n` are
+  /// the integers of the kernel.
+  template <class Ints, class Visit>
+  void forEachDropoutPiece(const Ints &n, Visit visit) const {
     const auto first = uint64_t(at().first_sample);
-    const auto per = uint64_t(rowsPerSample);
-    if (length == 0)
-      return visit(int64_t(0), samples * rowsPerSample, first * per);
-    forEachRowPiece(samples, balanced, [&](const RowPiece &piece) {
-      visit(piece.row * rowsPerSample, piece.count * rowsPerSample,
-            (first * uint64_t(length) + uint64_t(piece.number)) * per);
-    });
+    const int64_t rows = n.rowsPerSample;
+    const auto per = uint64_t(rows);
+    if (n.length == 0)
+      return visit(int64_t(0), n.samples * rows, first * per);
+    forEachRowPiece(
+        n.samples, n.balanced,
+        [&](const RowPiece &piece) {
+          visit(piece.row * rows, piece.count * rows,
+                (first * uint64_t(n.length) + uint64_t(piece.number)) * per);
+        },
+        n.ofBlock);
   }
   /// The probability of DROP_PATH in the running layer.
   double dropPathProbability() const {

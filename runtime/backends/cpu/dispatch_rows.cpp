@@ -297,16 +297,13 @@ template <class K, class T> void dropout(const Call &call, const T *residual) {
     return;
   }
   a.firstColumn = n.colSharded != 0 ? uint64_t(call.at().tp_index * a.cols) : 0;
-  call.forEachDropoutPiece(n.samples, n.rowsPerSample, n.length, n.balanced,
-                           [&](int64_t row, int64_t count, uint64_t number) {
-                             a.rows = count;
-                             a.firstRow = number;
-                             const int64_t place = row * a.cols;
-                             call.table<T>().dropout(
-                                 call.threads(), a, x + place,
-                                 residual ? residual + place : nullptr,
-                                 y + place);
-                           });
+  call.forEachDropoutPiece(n, [&](int64_t row, int64_t count, uint64_t number) {
+    a.rows = count;
+    a.firstRow = number;
+    const int64_t place = row * a.cols;
+    call.table<T>().dropout(call.threads(), a, x + place,
+                            residual ? residual + place : nullptr, y + place);
+  });
 }
 
 } // namespace
@@ -323,23 +320,20 @@ template <class T> void runDropoutAdd(const Call &call) {
 template <class T> void runAddLayerNorm(const Call &call) {
   using K = kernels::AddLayerNorm;
   const auto n = call.ints<K>();
-  int64_t rowsPerSample = n.rowsPerSample;
   DropoutArguments a = {};
   a.cols = n.n;
   bool drops = dropoutStream(call, call.real(K::p), n.opIndex, a.stream);
-  call.forEachDropoutPiece(
-      n.samples, rowsPerSample, n.length, n.balanced,
-      [&](int64_t row, int64_t count, uint64_t number) {
-        a.rows = count;
-        a.firstRow = number;
-        const int64_t place = row * a.cols;
-        call.table<T>().addLayerNorm(
-            call.threads(), a.rows, a.cols, drops ? &a : nullptr,
-            call.buffer<T>(K::x) + place, call.buffer<T>(K::residual) + place,
-            call.buffer<T>(K::gamma), call.buffer<T>(K::beta),
-            call.buffer<T>(K::sum) + place, call.buffer<T>(K::y) + place,
-            call.buffer<Accumulator<T>>(K::stats) + 2 * row, call.real(K::eps));
-      });
+  call.forEachDropoutPiece(n, [&](int64_t row, int64_t count, uint64_t number) {
+    a.rows = count;
+    a.firstRow = number;
+    const int64_t place = row * a.cols;
+    call.table<T>().addLayerNorm(
+        call.threads(), a.rows, a.cols, drops ? &a : nullptr,
+        call.buffer<T>(K::x) + place, call.buffer<T>(K::residual) + place,
+        call.buffer<T>(K::gamma), call.buffer<T>(K::beta),
+        call.buffer<T>(K::sum) + place, call.buffer<T>(K::y) + place,
+        call.buffer<Accumulator<T>>(K::stats) + 2 * row, call.real(K::eps));
+  });
 }
 
 template <class T> void runAdd(const Call &call) {

@@ -31,8 +31,8 @@ template <class T> void runBiasAdd(const Call &call) {
 template <class T> void runBiasGrad(const Call &call) {
   using K = kernels::BiasGrad;
   const auto n = call.ints<K>();
-  call.checkWholeSamples(n.ofFirstBlock, "cuda");
-  biasGrad<T>(call.queue(), n.rows, n.n, call.buffer<T>(K::dy),
+  const bool counts = n.ofFirstBlock == 0 || call.at().block_index == 0;
+  biasGrad<T>(call.queue(), counts ? n.rows : 0, n.n, call.buffer<T>(K::dy),
               call.buffer<Accumulator<T>>(K::dbias), call.add(n.acc));
 }
 
@@ -150,7 +150,6 @@ namespace {
 template <class T> void runRotary(const Call &call) {
   using K = kernels::Rotary;
   const auto n = call.ints<K>();
-  call.checkWholeSamples(n.length, "cuda");
   if (n.hasPositions != 0)
     refuseKept(call);
   call.checkFrequencies(n.pairs);
@@ -164,7 +163,16 @@ template <class T> void runRotary(const Call &call) {
   a.pairs = n.pairs;
   a.factor = call.real(K::factor);
   a.frequencies = call.op().reals + K::frequency;
-  rotary<T>(call.queue(), a, call.buffer<T>(K::x), call.buffer<T>(K::y));
+  const T *x = call.buffer<T>(K::x);
+  T *y = call.buffer<T>(K::y);
+  if (n.length == 0)
+    return rotary<T>(call.queue(), a, x, y);
+  call.forEachRowRun(n.T, n.length, n.balanced, [&](const auto &run) {
+    a.positions = run.count;
+    a.firstPosition = run.first;
+    const int64_t place = run.row * n.heads * n.headDim;
+    rotary<T>(call.queue(), a, x + place, y + place);
+  });
 }
 
 template <class T> void runGatedSilu(const Call &call) {
@@ -326,6 +334,87 @@ AttentionArguments<T> attentionArguments(const Call &call) {
   return a;
 }
 
+/// Puts attention on the rank's stream, with the kernels that take it.
+template <class K, class T>
+void launchAttention(const Call &call, const AttentionArguments<T> &a) {
+  constexpr bool backward = isBackward<K>;
+  Queue queue = call.queue();
+  if constexpr (sizeof(T) == 2 && !isBiased<K> && !isShaped<K>)
+    if (!call.rank().plainAttention && tensorAttentionTakes(a))
+      return backward ? tensorAttentionGrad(queue, a)
+                      : tensorAttention(queue, a);
+  if (backward)
+    attentionGrad(queue, a);
+  else
+    cuda::attention(queue, a);
+}
+
+/// Sets the rows of a gradient to zero, which stand `stride` elements apart.
+template <class T>
+void zeroRows(const Queue &queue, T *first, int64_t rows, int64_t width,
+              int64_t stride) {
+  const int64_t bytes = width * int64_t(sizeof(T));
+  const int64_t strideBytes = stride * int64_t(sizeof(T));
+  if (rows <= 0)
+    return;
+  gpu::fill(queue.stream, first, 0,
+            uint64_t(stride == width ? rows * bytes : bytes));
+  if (stride != width) // the first row, again and again
+    copyRows(queue, rows - 1, bytes, /*sourceStride=*/0, strideBytes, first,
+             first + stride);
+}
+
+/// Attention of a block of queries: of each sample, those that the block has,
+/// as a call of its own. Causal ones see no more than the keys up to the last
+/// of them, so these are the keys of the call, and its last query sees the last
+/// of them. Gradients of keys that no query of the block sees are zero.
+template <class K, class T>
+void blockAttention(const Call &call, const AttentionArguments<T> &a) {
+  const auto n = call.ints<K>();
+  const int64_t samples = call.samplesOfBlocks(n.Tq, n.length);
+  const int64_t keys = n.Tk / samples;
+  const bool packed = n.qStride > n.heads * n.headDim;
+  if (n.Tk % samples != 0 || (packed && keys != n.length))
+    throw CallError(std::to_string(n.Tk) + " keys must be those of " +
+                    std::to_string(samples) + " samples, as many as queries " +
+                    "where they are packed");
+  if constexpr (isBackward<K>) {
+    const Queue queue = call.queue();
+    zeroRows(queue, a.dk, n.Tk, n.kvHeads * n.headDim, n.kStride);
+    zeroRows(queue, a.dv, n.Tk, n.kvHeads * n.headDim, n.vStride);
+    if (packed)
+      zeroRows(queue, a.dq, n.Tk, n.heads * n.headDim, n.qStride);
+  }
+  call.forEachRowRun(n.Tq, n.length, n.balanced, [&](const auto &run) {
+    AttentionArguments<T> part = a;
+    const int64_t query = packed ? run.sample * n.length + run.first : run.row;
+    const int64_t key = run.sample * keys, out = run.row * n.heads * n.headDim;
+    part.q += query * n.qStride;
+    part.k += key * n.kStride;
+    part.v += key * n.vStride;
+    part.o += out;
+    part.lse += run.row * n.heads;
+    if (part.mask)
+      part.mask += key;
+    if constexpr (isBackward<K>) {
+      part.dout += out;
+      part.dq += query * n.qStride;
+      part.dk += key * n.kStride;
+      part.dv += key * n.vStride;
+    }
+    part.queryRows = run.count;
+    // As `diagonal` of the CPU backend: query `count - 1` sees all of these.
+    const int64_t seen = keys - n.length + run.first + run.count;
+    part.keyRows = a.causal ? std::clamp<int64_t>(seen, 0, keys) : keys;
+    part.firstSample += run.sample;
+    part.firstQuery = run.first;
+    part.globalQueries = n.length;
+    // A balanced block has two runs of one sample.
+    part.addsKeys = true;
+    launchAttention<K>(call, part);
+  });
+}
+
 template <class K, class T> void attention(const Call &call) {
   using A = Accumulator<T>;
   const auto n = call.ints<K>();
@@ -333,8 +422,6 @@ template <class K, class T> void attention(const Call &call) {
   constexpr bool backward = isBackward<K>, biased = isBiased<K>;
   // These have kernels for every type alone.
   constexpr bool plain = !biased && !isShaped<K>;
-  if constexpr (plain)
-    call.checkWholeSamples(n.length, "cuda");
   uint64_t bytes = grt_cuda_attention_scratch_bytes(
       s.samples, s.queryRows, s.keyRows, s.heads, s.kvHeads, s.headDim,
       sizeof(T), backward);
@@ -362,6 +449,7 @@ template <class K, class T> void attention(const Call &call) {
   a.firstSample = call.at().first_sample;
   a.firstHead = call.firstHead(a.heads, n.headsOfBlocks != 0);
   a.globalHeads = call.globalHeads(a.heads, n.headsOfBlocks != 0);
+  a.globalQueries = a.queryRows;
   if constexpr (biased) {
     call.checkBiasHeads(n.biasHeads, a.globalHeads);
     a.bias = call.buffer<T>(K::bias);
@@ -375,20 +463,17 @@ template <class K, class T> void attention(const Call &call) {
     a.distance = call.real(K::distance);
     call.checkShape(a.cap, a.distance);
   }
-  Queue queue = call.queue();
-  if constexpr (sizeof(T) == 2) {
-    FusedAttention *library = call.rank().fusedAttention.get();
-    if (library && !backward && a.dropout.p == 0 && !a.mask && !a.starts &&
-        plain && library->run(queue, s, a))
-      return;
-    if (!call.rank().plainAttention && plain && tensorAttentionTakes(a))
-      return backward ? tensorAttentionGrad(queue, a)
-                      : tensorAttention(queue, a);
+  if constexpr (plain) {
+    if (n.length > 0)
+      return blockAttention<K>(call, a);
+    if constexpr (sizeof(T) == 2) {
+      FusedAttention *library = call.rank().fusedAttention.get();
+      if (library && !backward && a.dropout.p == 0 && !a.mask && !a.starts &&
+          library->run(call.queue(), s, a))
+        return;
+    }
   }
-  if (backward)
-    attentionGrad(queue, a);
-  else
-    cuda::attention(queue, a);
+  launchAttention<K>(call, a);
 }
 
 } // namespace
@@ -439,6 +524,7 @@ template <class K, class T> void windowAttention(const Call &call) {
   a.firstSample = call.at().first_sample * s.perSample();
   a.firstHead = call.at().tp_index * a.heads;
   a.globalHeads = call.at().tp_size * a.heads;
+  a.globalQueries = a.queryRows;
   a.windows.table = call.buffer<T>(K::table);
   a.windows.down = s.down;
   a.windows.across = s.across;
@@ -474,16 +560,14 @@ void dropoutOf(const Call &call, const T *residual) {
   d.cols = n.cols;
   d.firstColumn = n.colSharded != 0 ? uint64_t(call.at().tp_index * d.cols) : 0;
   d.key = dropoutKeyOf(call, call.real(K::p), n.opIndex);
-  call.forEachDropoutPiece(n.samples, n.rowsPerSample, n.length, n.balanced,
-                           [&](int64_t row, int64_t count, uint64_t number) {
-                             d.rows = count;
-                             d.firstRow = number;
-                             const int64_t place = row * d.cols;
-                             dropout<T>(call.queue(), d,
-                                        call.buffer<T>(K::x) + place,
-                                        residual ? residual + place : nullptr,
-                                        call.buffer<T>(K::y) + place);
-                           });
+  call.forEachDropoutPiece(n, [&](int64_t row, int64_t count, uint64_t number) {
+    d.rows = count;
+    d.firstRow = number;
+    const int64_t place = row * d.cols;
+    dropout<T>(call.queue(), d, call.buffer<T>(K::x) + place,
+               residual ? residual + place : nullptr,
+               call.buffer<T>(K::y) + place);
+  });
 }
 
 } // namespace
@@ -500,23 +584,20 @@ template <class T> void runDropoutAdd(const Call &call) {
 template <class T> void runAddLayerNorm(const Call &call) {
   using K = kernels::AddLayerNorm;
   const auto n = call.ints<K>();
-  int64_t rowsPerSample = n.rowsPerSample;
   DropoutArguments d = {};
   d.cols = n.n;
   d.key = dropoutKeyOf(call, call.real(K::p), n.opIndex);
-  call.forEachDropoutPiece(
-      n.samples, rowsPerSample, n.length, n.balanced,
-      [&](int64_t row, int64_t count, uint64_t number) {
-        d.rows = count;
-        d.firstRow = number;
-        const int64_t place = row * d.cols;
-        addLayerNorm<T>(
-            call.queue(), d, call.buffer<T>(K::x) + place,
-            call.buffer<T>(K::residual) + place, call.buffer<T>(K::gamma),
-            call.buffer<T>(K::beta), call.buffer<T>(K::sum) + place,
-            call.buffer<T>(K::y) + place,
-            call.buffer<Accumulator<T>>(K::stats) + 2 * row, call.real(K::eps));
-      });
+  call.forEachDropoutPiece(n, [&](int64_t row, int64_t count, uint64_t number) {
+    d.rows = count;
+    d.firstRow = number;
+    const int64_t place = row * d.cols;
+    addLayerNorm<T>(
+        call.queue(), d, call.buffer<T>(K::x) + place,
+        call.buffer<T>(K::residual) + place, call.buffer<T>(K::gamma),
+        call.buffer<T>(K::beta), call.buffer<T>(K::sum) + place,
+        call.buffer<T>(K::y) + place,
+        call.buffer<Accumulator<T>>(K::stats) + 2 * row, call.real(K::eps));
+  });
 }
 
 template <class T> void runAdd(const Call &call) {
@@ -555,20 +636,27 @@ template <class T> void runEmbedding(const Call &call) {
 template <class T> void runEmbeddingGrad(const Call &call) {
   using K = kernels::EmbeddingGrad;
   const auto n = call.ints<K>();
-  call.checkWholeSamples(n.tokenRows, "cuda");
-  embeddingGrad<T>(call.queue(), n.rows, n.width, tableSlice(call, n),
-                   n.padding, call.buffer<int32_t>(K::tokens),
-                   call.buffer<T>(K::dy),
-                   call.buffer<Accumulator<T>>(K::dtable), call.add(n.acc));
+  call.forEachPieceOf(n.rows, n.tokenRows, n.balanced, [&](const auto &piece) {
+    embeddingGrad<T>(call.queue(), piece.count, n.width, tableSlice(call, n),
+                     n.padding, call.buffer<int32_t>(K::tokens) + piece.number,
+                     call.buffer<T>(K::dy) + piece.row * n.width,
+                     call.buffer<Accumulator<T>>(K::dtable),
+                     piece.row > 0 || call.add(n.acc));
+  });
 }
 
 template <class T> void runPositionAdd(const Call &call) {
   using K = kernels::PositionAdd;
   const auto n = call.ints<K>();
-  call.checkWholeSamples(n.length, "cuda");
   const T *x = call.buffer<T>(K::x);
   const T *table = call.buffer<T>(K::table) + n.first * n.width;
   T *y = call.buffer<T>(K::y);
+  if (n.length > 0)
+    return call.forEachRowRun(n.T, n.length, n.balanced, [&](const auto &run) {
+      const int64_t place = run.row * n.width;
+      positionAdd<T>(call.queue(), /*samples=*/1, run.count, n.width, x + place,
+                     table + run.first * n.width, y + place);
+    });
   if (const auto *starts = call.buffer<const int32_t>(K::starts, n.hasStarts))
     documentPositionAdd<T>(call.queue(), n.samples, n.T, n.width, starts, x,
                            table, y);
@@ -579,9 +667,21 @@ template <class T> void runPositionAdd(const Call &call) {
 template <class T> void runPositionGrad(const Call &call) {
   using K = kernels::PositionGrad;
   const auto n = call.ints<K>();
-  call.checkWholeSamples(n.length, "cuda");
+  using A = Accumulator<T>;
   const T *dy = call.buffer<T>(K::dy);
-  auto *dtable = call.buffer<Accumulator<T>>(K::dtable);
+  auto *dtable = call.buffer<A>(K::dtable);
+  if (n.length > 0) {
+    if (!call.add(n.acc))
+      gpu::fill(call.rank().stream(GRT_STREAM_COMPUTE), dtable, 0,
+                uint64_t(n.tableRows * n.width) * sizeof(A));
+    return call.forEachRowRun(n.T, n.length, n.balanced, [&](const auto &run) {
+      positionGrad<T>(call.queue(), /*samples=*/1, run.count, n.width,
+                      /*first=*/0, /*tableRows=*/run.count,
+                      dy + run.row * n.width,
+                      dtable + (n.first + run.first) * n.width,
+                      /*add=*/true);
+    });
+  }
   if (const auto *starts = call.buffer<const int32_t>(K::starts, n.hasStarts))
     documentPositionGrad<T>(call.queue(), n.samples, n.T, n.width, n.first,
                             n.tableRows, starts, dy, dtable, call.add(n.acc));
@@ -666,12 +766,15 @@ namespace {
 /// divided.
 template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
   const auto n = call.ints<K>();
-  call.checkWholeSamples(n.labelRows, "cuda");
   LossArguments<T> a = {};
   a.logits = call.buffer<T>(K::logits);
   a.labels = call.buffer<int32_t>(K::labels);
   a.stats = call.buffer<Accumulator<T>>(K::stats);
-  a.rows = n.rows;
+  a.rows = a.statsRows = n.rows;
+  a.ofBlock = n.labelRows != 0;
+  call.forEachPieceOf(n.rows, n.labelRows, n.balanced, [&](const auto &piece) {
+    a.pieces[a.pieceCount++] = {piece.row, piece.number, piece.count};
+  });
   a.shards = 1;
   if constexpr (std::is_same_v<K, kernels::SoftmaxCrossEntropy>) {
     a.cols = a.globalCols = n.cols;
@@ -812,34 +915,16 @@ void launchCall(const grt_call &call) {
                       : entry.bf16)(Call(call));
 }
 
-/// Throws for a block of the rows of samples where the kernels count positions:
-/// when a program is loaded, and not in its first step.
-static void checkWholeSamplesOf(const grt_kernel_op &op) {
-  visitKernel(op.kernel, [&](auto kernel) {
-    const auto n = intsOf<decltype(kernel)>(op);
-    if constexpr (requires { n.labelRows; })
-      CallReader::checkWholeSamples(op.kernel, n.labelRows, "cuda");
-    else if constexpr (requires { n.tokenRows; })
-      CallReader::checkWholeSamples(op.kernel, n.tokenRows, "cuda");
-    else if constexpr (requires { n.ofFirstBlock; })
-      CallReader::checkWholeSamples(op.kernel, n.ofFirstBlock, "cuda");
-    else if constexpr (requires { n.length; } &&
-                       (requires { n.T; } || requires { n.Tq; }))
-      CallReader::checkWholeSamples(op.kernel, n.length, "cuda");
-    return true;
-  });
-}
-
 void prepareCall(Rank &rank, const grt_kernel_op &op) {
   checkForm(op);
-  checkWholeSamplesOf(op);
   rank.queue(nameOf(op)); // its workspace
   if (isProduct(op.kernel) && rank.products)
     prepareProduct(rank, op);
   using K = kernels::Attention;
   if (op.kernel == K::kernel && rank.fusedAttention &&
       op.buffers[K::q].dtype == GRT_BF16 && op.reals[K::dropout] == 0 &&
-      intsOf<K>(op).hasMask == 0 && intsOf<K>(op).hasStarts == 0)
+      intsOf<K>(op).hasMask == 0 && intsOf<K>(op).hasStarts == 0 &&
+      intsOf<K>(op).length == 0)
     rank.fusedAttention->prepare(attentionShape<K>(op));
 }
 

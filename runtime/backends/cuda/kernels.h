@@ -28,7 +28,7 @@ namespace grt::cuda {
 /// The fault that a kernel found in its data; the first to say so wins. It is
 /// in memory of the host that kernels write.
 struct Complaint {
-  enum Kind : uint32_t { None, Token, Label };
+  enum Kind : uint32_t { None, Token, Label, Generation };
   uint32_t taken;
   uint32_t kind;
   const char *name; ///< the op's
@@ -87,6 +87,7 @@ void gatedSiluGrad(const Queue &queue, int64_t n, const T *gate, const T *up,
 /// Arguments of ROTARY; `frequencies` are on the host.
 struct RotaryArguments {
   int64_t samples, positions, heads, headDim, pairs;
+  int64_t firstPosition; ///< of every sample, of a block of rows
   bool inverse;
   bool interleaved; ///< pairs are neighbours, else a half apart
   double factor;
@@ -249,6 +250,11 @@ void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
 
 // Loss.
 
+/// Rows of the logits that are a piece of a block of rows (grt/kernels.def):
+/// `count` from `row` on, whose labels are those from `label` on.
+struct LossPiece {
+  int64_t row, label, count;
+};
 template <class T> struct LossArguments {
   const T *logits;
   int32_t *labels;
@@ -256,6 +262,10 @@ template <class T> struct LossArguments {
   T *dlogits;
   double *loss;
   int64_t rows, cols; ///< local columns
+  int64_t statsRows;  ///< rows of each shard's statistics
+  LossPiece pieces[2];
+  int pieceCount; ///< whole samples are one
+  bool ofBlock;   ///< the rows are a block's
   int64_t firstColumn, globalCols;
   int64_t validCols; ///< local columns that are not padding
   int64_t shards;
@@ -356,6 +366,10 @@ template <class T> struct AttentionArguments {
   double distance; ///< the factor of distances times slopes; 0: none
   DropoutKey dropout;
   int64_t firstSample, firstHead, globalHeads;
+  /// A run of a sample's queries is of so many, and its first has this number:
+  /// dropout is keyed by them.
+  int64_t globalQueries, firstQuery;
+  bool addsKeys; ///< dk and dv are added to what is there
 };
 constexpr int64_t mostHeadDim = 256;
 template <class T>

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "rank.h"
+#include "../common/call.h"
 
 #include "grt/cuda_bounds.h"
 
@@ -210,6 +211,8 @@ void Rank::throwComplaint() {
   std::string where =
       std::to_string(found.value) + " at row " + std::to_string(found.row);
   std::string limit = std::to_string(found.limit);
+  if (kind == Complaint::Generation)
+    throw DeviceError(std::string(found.name) + ": " + generationOfBlocks);
   throw DeviceError(std::string(found.name) + ": " +
                     (kind == Complaint::Token
                          ? "token " + where + " is not in [0, " + limit + ")"

@@ -353,14 +353,6 @@ TEST_P(Decoder, rotary_of_blocks_of_rows) {
     };
     auto mine = input(part(x)), result = output(count);
     const Integers ints = {1, own, 3, 8, 0, 4, 0, 9, balanced};
-    if (backend().device) {
-      EXPECT_NE(
-          device
-              .refused(GRT_KERNEL_ROTARY, {*mine, *result}, ints, whole.reals())
-              .find("takes whole samples, found a block of the rows"),
-          std::string::npos);
-      return;
-    }
     device.run(GRT_KERNEL_ROTARY, {*mine, *result}, ints, whole.reals());
     expectSame(result->read(), part(expected), "y");
   }

@@ -485,6 +485,14 @@ TEST_P(Windows, ranks_have_their_parts) {
       EXPECT_EQ(part->at(0), double(ofBlocks == 1 ? rank + 1 : 3 - rank));
     }
   }
+  // Parts of tensor-parallel ranks, from the last.
+  device.at.tp_size = 3;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    device.at.tp_index = rank;
+    auto whole = input({1, 2, 3}), part = output(1);
+    device.run(GRT_KERNEL_OWN_PART, {*whole, *part}, {1, 3, 1, 1, 0, 3});
+    EXPECT_EQ(part->at(0), double(3 - rank));
+  }
   device.at.tp_size = 6;
   device.at.tp_index = 5;
   auto x = input(Values(4, 1.0)), y = output(1);

@@ -211,7 +211,7 @@ bool blockInOrder(func::FuncOp function, unsigned place) {
     slice.getOutput().setType(RankedTensorType::get(
         type.getShape(), type.getElementType(),
         nn::RowsAttr::get(type.getContext(), rows.getLength(), rows.getDegree(),
-                          /*balanced=*/false, /*behind=*/0)));
+                          /*balanced=*/false, /*behind=*/0, rows.getWithin())));
     return true;
   }
   return false;
@@ -222,6 +222,46 @@ bool rowsOverOtherRanks(func::FuncOp function, unsigned place) {
   for (auto gather : function.getBody().getOps<mlir::galvatron::GatherRowsOp>())
     if (place-- == 0) {
       gather.setAxis(mlir::galvatron::Axis::DP);
+      return true;
+    }
+  return false;
+}
+
+/// Blocks that were cut again are joined over the ranks that have blocks of all
+/// rows, of which there are as many.
+bool blocksOfBlocksOverOtherRanks(func::FuncOp function, unsigned place) {
+  for (auto gather : function.getBody().getOps<mlir::galvatron::GatherRowsOp>())
+    if (nn::RowsAttr::of(gather.getInput().getType()).getWithin() > 1 &&
+        place-- == 0) {
+      gather.setAxis(mlir::galvatron::Axis::CP);
+      return true;
+    }
+  return false;
+}
+
+/// A block that was cut again is taken for one of as many of all rows.
+bool blockOfBlockForOneOfAllRows(func::FuncOp function, unsigned place) {
+  for (Operation &op : function.getBody().front())
+    for (Value result : op.getResults()) {
+      auto type = dyn_cast<RankedTensorType>(result.getType());
+      nn::RowsAttr rows = nn::RowsAttr::of(result.getType());
+      if (!rows || rows.getWithin() == 1 || place-- > 0)
+        continue;
+      result.setType(RankedTensorType::get(
+          type.getShape(), type.getElementType(),
+          nn::RowsAttr::get(type.getContext(), rows.getLength(),
+                            rows.getDegree(), rows.getBalanced(),
+                            rows.getBehind(), /*within=*/1)));
+      return true;
+    }
+  return false;
+}
+
+/// Attention does not number its heads over the ranks that exchanged them.
+bool headsOfOneRank(func::FuncOp function, unsigned place) {
+  for (Operation &op : function.getBody().front())
+    if (op.hasAttr("heads_of_blocks") && place-- == 0) {
+      op.removeAttr("heads_of_blocks");
       return true;
     }
   return false;
@@ -331,7 +371,11 @@ const FaultKind kFaults[] = {
     {"a whole gradient is taken for a term", wholeForATerm},
     {"a term of a gradient is summed in the function", sumOfAGradientsTerm},
     {"a block in order stands beside balanced ones", blockInOrder},
+    {"blocks of blocks are of other ranks", blocksOfBlocksOverOtherRanks},
+    {"a block of a block is taken for one of all rows",
+     blockOfBlockForOneOfAllRows},
     {"heads are exchanged among other ranks", headsOverOtherRanks},
+    {"exchanged heads are numbered as those of one rank", headsOfOneRank},
     {"another dimension is exchanged than that of heads",
      exchangeOfAnotherDimension},
 };
@@ -417,7 +461,7 @@ TEST_F(States, LegalFunctionsThatDividePositionsAreAccepted) {
     if (llvm::is_contained(kContextBodies, StringRef(body)))
       for (const char *strategy :
            {"cp2", "scp2.ckpt", "tp2.cp2", "cp2.tp2.ckpt", "zcp2", "up2",
-            "sup2.ckpt", "tp2.up2"})
+            "sup2.ckpt", "tp2.up2", "cp2.tsp2", "tsp2.cp2.ckpt", "up2.tsp2"})
         for (bool products : {false, true})
           EXPECT_TRUE(succeeded(mlir::galvatron::verifyStates(
               localOf(body, inputs, strategy, products))))
@@ -474,8 +518,9 @@ TEST_F(States, AxesDoNotMeet) {
 TEST_F(States, FaultsOfStateAreRefused) {
   std::map<std::string, size_t> made;
   for (auto [body, inputs] : kBodies)
-    for (const char *strategy : {"tp2", "tp4.ckpt", "tsp2", "tsp4.ckpt", "cp2",
-                                 "tp2.cp2.ckpt", "up2", "tp2.up2.ckpt"})
+    for (const char *strategy :
+         {"tp2", "tp4.ckpt", "tsp2", "tsp4.ckpt", "cp2", "tp2.cp2.ckpt", "up2",
+          "tp2.up2.ckpt", "cp2.tsp2", "tsp2.cp2.ckpt"})
       for (bool products : {false, true}) {
         if (llvm::cantFail(Strategy::parse(strategy))
                 .on(::galvatron::LayerAxis::Context) &&

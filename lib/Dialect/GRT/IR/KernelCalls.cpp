@@ -132,7 +132,7 @@ LogicalResult KernelOp::verify() {
          llvm::is_contained(
              ArrayRef<StringRef>{"length", "labelRows", "tokenRows", "balanced",
                                  "ofBlocks", "ofFirstBlock", "hasPositions",
-                                 "headsOfBlocks"},
+                                 "headsOfBlocks", "ofBlock"},
              StringRef(all[integers - 1].name)))
     --integers;
   std::string name = stringifyKernel(getKernel()).str();

@@ -36,7 +36,7 @@ public:
     if (auto rows = nn::RowsAttr::of(type))
       encoding = nn::RowsAttr::get(type.getContext(), rows.getLength(),
                                    rows.getDegree(), rows.getBalanced(),
-                                   rows.getBehind() + 1);
+                                   rows.getBehind() + 1, rows.getWithin());
     return AllGatherOp::create(
         builder, loc,
         RankedTensorType::get(shape, type.getElementType(), encoding), value,

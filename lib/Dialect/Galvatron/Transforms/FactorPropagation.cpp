@@ -8,6 +8,7 @@
 #include "FactorPropagation.h"
 #include "AxisRanks.h"
 
+#include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
 
@@ -32,7 +33,13 @@ public:
   Propagation(func::FuncOp function, bool balanced)
       : function(function), axes(PartitionAttr::of(function).getAxes()),
         hasWork(sumsProducts(function) || hasGradients(function)),
-        balanced(balanced) {}
+        balanced(balanced) {
+    rowAxes = getRowAxes(axes);
+    order = rowAxes;
+    for (size_t axis = 0; axis < axes.size(); ++axis)
+      if (!llvm::is_contained(order, axis))
+        order.push_back(axis);
+  }
 
   LogicalResult run(ArrayRef<AxisStates> stash);
 
@@ -46,6 +53,7 @@ private:
     /// Operands that are converted before this use, each with its target.
     SmallVector<std::pair<int64_t, AxisState>> conversions;
     SmallVector<AxisState> results;
+    bool takesRows = false; ///< blocks of rows of its operands
     bool any() const {
       return factor != nn::kNoFactor || !conversions.empty() ||
              !llvm::all_of(
@@ -74,11 +82,19 @@ private:
   bool exchangesHeads(size_t axis) const {
     return axes[axis].paradigm->exchangesHeads();
   }
+  /// The axis whose blocks of rows the ranks of this one cut again; nothing if
+  /// theirs are of all rows.
+  std::optional<size_t> getOuter(size_t axis) const {
+    if (rowAxes.size() > 1 && axis != rowAxes.front() && restsInRows(axis))
+      return rowAxes.front();
+    return std::nullopt;
+  }
   /// Late positions are as much work as others where all of a sample are on
-  /// every rank.
+  /// every rank. A block is cut as the blocks of its kind are.
   AxisState rowsOn(size_t axis, int64_t positions = 1) const {
-    return AxisState::rows(positions, balanced && dividesPositions(axis) &&
-                                          !exchangesHeads(axis));
+    const size_t first = getOuter(axis).value_or(axis);
+    return AxisState::rows(positions, balanced && dividesPositions(first) &&
+                                          !exchangesHeads(first));
   }
   static bool sumsProducts(func::FuncOp function);
   /// True if the function gives gradients of parameters, which are terms of
@@ -112,8 +128,8 @@ private:
   LogicalResult visitReturn(Operation *op);
 
   FailureOr<Rules> rulesOn(size_t axis, nn::FactorOpInterface op,
-                           const nn::FactorRule &rule);
-  AxisState stashStateOf(Value value, size_t axis) const;
+                           const nn::FactorRule &rule, bool hasOuterRows);
+  AxisState stashStateOf(Value value, size_t axis, bool hasOuterRows) const;
   LogicalResult verifyUncut(size_t axis, nn::FactorOpInterface op,
                             bool isCut) const;
   FailureOr<int> findFactor(size_t axis, nn::FactorOpInterface op,
@@ -123,6 +139,8 @@ private:
 
   func::FuncOp function;
   ArrayRef<StrategyLevel> axes;
+  SmallVector<size_t, 2> rowAxes; ///< in the order in which they cut rows
+  SmallVector<size_t, 2> order;   ///< of all axes, these first
   bool hasWork;
   bool balanced; ///< blocks of positions
   /// States that values have where they are defined. A use that needs another
@@ -263,9 +281,13 @@ LogicalResult Propagation::verifyUncut(size_t axis, nn::FactorOpInterface op,
   return success();
 }
 
+/// Finds what an axis does to an operation. `hasOuterRows` says that blocks of
+/// rows may be cut: there is no axis that cuts rows first, or the operation
+/// takes its blocks.
 FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
                                                    nn::FactorOpInterface op,
-                                                   const nn::FactorRule &rule) {
+                                                   const nn::FactorRule &rule,
+                                                   bool hasOuterRows) {
   Rules rules;
   const nn::HeadCounts heads = op.getHeadCounts();
   const bool exchanges = exchangesHeads(axis);
@@ -293,10 +315,11 @@ FailureOr<Propagation::Rules> Propagation::rulesOn(size_t axis,
   // Where sums rest in rows, operations that can take blocks of them do. What
   // is whole stays whole: a block of it would have to be gathered again.
   std::optional<std::pair<int, int>> rows;
-  if (rules.factor == nn::kNoFactor && !carriesTerms &&
+  if (rules.factor == nn::kNoFactor && !carriesTerms && hasOuterRows &&
       (sharesPositions(axis) ||
        (!allWhole && restsInRows(axis) && !op.countsPositions())))
     rows = nn::getRowFactors(op, rule);
+  rules.takesRows = rows.has_value();
   if (failed(verifyUncut(axis, op, rules.factor != nn::kNoFactor || rows)))
     return failure();
   // The state of a value with these factors.
@@ -360,12 +383,14 @@ LogicalResult Propagation::visit(Operation *op) {
     return op->emitError() << "expected an operation with factors, found '"
                            << op->getName() << "'";
   nn::FactorRule rule = factorOp.getFactorRule();
-  SmallVector<Rules, 2> rules;
-  for (size_t axis = 0; axis < axes.size(); ++axis) {
-    FailureOr<Rules> found = rulesOn(axis, factorOp, rule);
+  SmallVector<Rules, 2> rules(axes.size());
+  for (size_t axis : order) {
+    std::optional<size_t> outer = getOuter(axis);
+    FailureOr<Rules> found =
+        rulesOn(axis, factorOp, rule, !outer || rules[*outer].takesRows);
     if (failed(found))
       return failure();
-    rules.push_back(std::move(*found));
+    rules[axis] = std::move(*found);
   }
   for (auto [index, result] : llvm::enumerate(op->getResults())) {
     AxisStates &state = states[result];
@@ -403,8 +428,10 @@ void Propagation::annotate(Operation *op, ArrayRef<Rules> rules) {
 }
 
 /// Gives the state in which a value is kept: its own, or for terms of a sum
-/// that which values of the axis rest in.
-AxisState Propagation::stashStateOf(Value value, size_t axis) const {
+/// that which values of the axis rest in. Blocks of a block are of one that is
+/// kept.
+AxisState Propagation::stashStateOf(Value value, size_t axis,
+                                    bool hasOuterRows) const {
   if (auto part = exchanged.find({value, axis}); part != exchanged.end())
     return part->second;
   AxisState state = stateOf(value, axis);
@@ -412,7 +439,8 @@ AxisState Propagation::stashStateOf(Value value, size_t axis) const {
     return state;
   auto type = cast<RankedTensorType>(value.getType());
   bool hasRows = type.getRank() >= 3 && type.isDynamicDim(0);
-  return restsInRows(axis) && hasRows ? rowsOn(axis) : AxisState::replicated();
+  return restsInRows(axis) && hasRows && hasOuterRows ? rowsOn(axis)
+                                                      : AxisState::replicated();
 }
 
 LogicalResult Propagation::visitReturn(Operation *op) {
@@ -430,9 +458,11 @@ LogicalResult Propagation::visitReturn(Operation *op) {
   for (auto [index, value] : llvm::enumerate(op->getOperands())) {
     AxisStates state = states.find(value)->second;
     nn::ValueRole role = nn::getResultRole(function, index);
-    for (size_t axis = 0; axis < axes.size(); ++axis) {
+    for (size_t axis : order) {
+      std::optional<size_t> outer = getOuter(axis);
       if (role == nn::ValueRole::Stash)
-        state[axis] = stashStateOf(value, axis);
+        state[axis] =
+            stashStateOf(value, axis, !outer || state[*outer].isRows());
       else if (role == nn::ValueRole::ParameterGradient &&
                dividesPositions(axis))
         state[axis] = AxisState::unreduced();

@@ -24,19 +24,30 @@ using namespace mlir::galvatron;
 
 namespace {
 
-/// Checks that the ranks of an axis can have blocks of the rows of a value.
+/// Checks that the ranks of an axis can have blocks of the rows of a value,
+/// which may be a block of another axis.
 LogicalResult verifyCut(Operation *at, RankedTensorType whole,
-                        const StrategyLevel &axis, AxisState rows) {
-  const int64_t positions = rows.positions();
-  if (whole.getRank() <= positions)
-    return at->emitError() << "expected samples and positions to have blocks "
-                              "of, found "
-                           << whole;
-  if (whole.isDynamicDim(0))
+                        ArrayRef<StrategyLevel> axes, size_t axis,
+                        AxisState rows) {
+  RowCut cut = {/*length=*/0, {axes[axis]}, rows.isBalanced()};
+  int64_t samples = 0;
+  if (auto block = nn::RowsAttr::of(whole)) {
+    cut.levels.insert(cut.levels.begin(), axes[getRowAxes(axes).front()]);
+    cut.length = block.getLength();
+    samples = whole.isDynamicDim(0)
+                  ? ShapedType::kDynamic
+                  : whole.getDimSize(0) * block.getDegree() / cut.length;
+  } else {
+    if (whole.getRank() <= rows.positions())
+      return at->emitError() << "expected samples and positions to have blocks "
+                                "of, found "
+                             << whole;
+    cut.length = whole.getDimSize(rows.positions());
+    samples = whole.getDimSize(0);
+  }
+  if (ShapedType::isDynamic(samples))
     return success();
-  if (auto why =
-          RowCut{whole.getDimSize(positions), axis, rows.isBalanced()}.whyNot(
-              whole.getDimSize(0)))
+  if (auto why = cut.whyNot(samples))
     return at->emitError() << *why;
   return success();
 }
@@ -51,13 +62,15 @@ LogicalResult makeLocal(Operation *at, Value value, StateAttr state,
     if (axis.isSplit())
       shape[axis.dim()] = llvm::divideCeil(shape[axis.dim()], level.degree);
   tensor = tensor.clone(shape);
-  for (auto [axis, level] : llvm::zip_equal(state.getAxes(), axes))
-    if (axis.isRows()) {
-      if (failed(verifyCut(at, tensor, level, axis)))
-        return failure();
-      tensor = nn::cutRows(tensor, level.degree, axis.positions(),
-                           axis.isBalanced());
-    }
+  for (size_t axis : getRowAxes(axes)) {
+    AxisState rows = state.getAxes()[axis];
+    if (!rows.isRows())
+      continue;
+    if (failed(verifyCut(at, tensor, axes, axis, rows)))
+      return failure();
+    tensor = nn::cutRows(tensor, axes[axis].degree, rows.positions(),
+                         rows.isBalanced());
+  }
   value.setType(tensor);
   return success();
 }
@@ -80,7 +93,8 @@ public:
     for (const OperandState &use : sharding.getOperands()) {
       Value value = op->getOperand(use.operand);
       StateAttr from = states.lookup(value);
-      for (auto [axis, target] : llvm::enumerate(use.getState().getAxes())) {
+      for (size_t axis : orderOf(use.getState())) {
+        AxisState target = use.getState().getAxes()[axis];
         AxisState found = from ? from.getAxes()[axis] : AxisState::replicated();
         if (found == target)
           continue;
@@ -104,9 +118,8 @@ public:
             (!isToParts || found.isSplit()))
           return refuse(op, use.operand, found, target);
         if ((isToRows || isToParts || isFromParts) && !found.isRows() &&
-            failed(verifyCut(op, cast<RankedTensorType>(value.getType()),
-                             axes[axis],
-                             isToRows ? target : AxisState::rows())))
+            failed(verifyCut(op, cast<RankedTensorType>(value.getType()), axes,
+                             axis, isToRows ? target : AxisState::rows())))
           return failure();
         value = convert(op, op->getOperand(use.operand), value, axis, found,
                         target);
@@ -117,6 +130,22 @@ public:
   }
 
 private:
+  /// The axes in the order in which a use's conversions are made: a block is
+  /// cut from a block that is there, and joined before that is joined.
+  SmallVector<size_t, 2> orderOf(StateAttr target) const {
+    SmallVector<size_t, 2> order;
+    SmallVector<size_t, 2> rows = getRowAxes(axes);
+    if (rows.size() > 1) {
+      order = rows;
+      if (!target.getAxes()[rows.back()].isRows())
+        std::reverse(order.begin(), order.end());
+    }
+    for (size_t axis = 0; axis < axes.size(); ++axis)
+      if (!llvm::is_contained(order, axis))
+        order.push_back(axis);
+    return order;
+  }
+
   /// A value, the axis of a conversion, and the state on it that is its target.
   using Key = std::tuple<Value, unsigned, Attribute>;
 

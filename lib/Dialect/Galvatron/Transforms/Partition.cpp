@@ -198,16 +198,33 @@ mlir::galvatron::whyNotPartitionable(func::FuncOp forward,
   return std::nullopt;
 }
 
+SmallVector<size_t, 2>
+mlir::galvatron::getRowAxes(ArrayRef<::galvatron::Level> axes) {
+  SmallVector<size_t, 2> found;
+  for (auto [axis, level] : llvm::enumerate(axes))
+    if (level.paradigm->resting == ::galvatron::RestingState::Rows)
+      found.insert(level.paradigm->dividesPositions() ? found.begin()
+                                                      : found.end(),
+                   axis);
+  return found;
+}
+
 std::optional<std::string> RowCut::whyNot(int64_t samples) const {
-  int64_t rows = samples * length;
+  int64_t rows = samples * length, degree = 1;
+  std::string names;
+  for (const ::galvatron::Level &level : levels) {
+    degree *= level.degree;
+    names +=
+        (names.empty() ? "'" : " and '") + level.paradigm.name().str() + "'";
+  }
   // Balanced blocks have two pieces.
-  if (rows % (balanced ? 2 * level.degree : level.degree) == 0)
+  if (rows % (balanced ? 2 * degree : degree) == 0)
     return std::nullopt;
   return std::to_string(samples) + (samples == 1 ? " sample" : " samples") +
          " of " + std::to_string(length) + " positions are " +
          std::to_string(rows) + " rows, which " + (balanced ? "twice " : "") +
-         "degree " + std::to_string(level.degree) + " of '" +
-         level.paradigm.name().str() + "' does not divide" +
+         "degree " + std::to_string(degree) + " of " + names +
+         " does not divide" +
          (balanced ? ": under causal attention a rank has two pieces of them"
                    : "");
 }
@@ -216,15 +233,18 @@ SmallVector<RowCut>
 mlir::galvatron::getRowCuts(const LayerFunctions &functions) {
   SmallVector<RowCut> cuts;
   auto add = [&](Value value, StateAttr state, ArrayRef<StrategyLevel> axes) {
-    for (auto [axis, level] : llvm::zip_equal(state.getAxes(), axes)) {
-      if (!axis.isRows())
+    RowCut cut;
+    for (size_t axis : getRowAxes(axes)) {
+      AxisState onAxis = state.getAxes()[axis];
+      if (!onAxis.isRows())
         continue;
-      RowCut cut = {
-          cast<RankedTensorType>(value.getType()).getDimSize(axis.positions()),
-          level, axis.isBalanced()};
-      if (!llvm::is_contained(cuts, cut))
-        cuts.push_back(cut);
+      cut.length = cast<RankedTensorType>(value.getType())
+                       .getDimSize(onAxis.positions());
+      cut.levels.push_back(axes[axis]);
+      cut.balanced = onAxis.isBalanced();
     }
+    if (!cut.levels.empty() && !llvm::is_contained(cuts, cut))
+      cuts.push_back(cut);
   };
   for (func::FuncOp function :
        {functions.forward, functions.recompute, functions.backward}) {

@@ -9,6 +9,7 @@
 #include "AxisRanks.h"
 
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
 
@@ -77,13 +78,13 @@ public:
         level(PartitionAttr::of(function).getAxes()[axis]) {}
 
   LogicalResult run();
+  AxisState stateOf(Value value) const { return states.find(value)->second; }
 
   /// States of parameters, and of arguments and results with role stash, in
   /// their order.
   SmallVector<AxisState> parameters, stashArguments, stashResults;
 
 private:
-  AxisState stateOf(Value value) const { return states.find(value)->second; }
   void set(Value value, AxisState state) {
     states.insert_or_assign(value, state);
   }
@@ -93,9 +94,17 @@ private:
 
   LogicalResult visit(Operation *op);
   template <typename OpTy>
-  LogicalResult visitConversion(OpTy op, AxisState from, AxisState to,
-                                int64_t newDimensions);
+  LogicalResult visitConversion(OpTy op, AxisState from, AxisState to);
+  /// True if ranks of another axis divide rows first, and this one's divide
+  /// their blocks.
+  bool cutsBlocks() const {
+    SmallVector<size_t, 2> cuts =
+        getRowAxes(PartitionAttr::of(function).getAxes());
+    return cuts.size() > 1 && cuts.back() == axis;
+  }
   LogicalResult visitFactors(nn::FactorOpInterface op);
+  LogicalResult verifyHeads(nn::FactorOpInterface op,
+                            std::optional<int> factor) const;
   LogicalResult visitReturn(Operation *op);
 
   func::FuncOp function;
@@ -119,8 +128,10 @@ LogicalResult AxisVerifier::run() {
                                [](AxisState axis) { return axis.isRows(); });
     if (isRows && state.isSplit())
       for (AxisState other : slice.getState().getAxes())
-        if (other.isRows())
+        if (other.isRows()) {
           state = AxisState::split(dimInBlock(state.dim(), other.positions()));
+          break; // a block of a block has the dimensions of the block
+        }
     if (state.isSplit() &&
         state.dim() >= cast<RankedTensorType>(argument.getType()).getRank())
       return error(function) << "expected argument " << index
@@ -150,33 +161,33 @@ LogicalResult AxisVerifier::visit(Operation *op) {
   // All-gather lists the terms behind a new dimension: the list is the same on
   // all ranks, too.
   if (auto reduce = dyn_cast<AllReduceOp>(op))
-    return visitConversion(reduce, State::unreduced(), State::replicated(), 0);
+    return visitConversion(reduce, State::unreduced(), State::replicated());
   if (auto gather = dyn_cast<AllGatherOp>(op))
-    return visitConversion(gather, State::unreduced(), State::replicated(), 1);
+    return visitConversion(gather, State::unreduced(), State::replicated());
   auto rowsOf = [](Type block) {
     nn::RowsAttr rows = nn::RowsAttr::of(block);
     return State::rows(/*positions=*/1, rows && rows.getBalanced());
   };
   if (auto gather = dyn_cast<GatherRowsOp>(op))
     return visitConversion(gather, rowsOf(gather.getInput().getType()),
-                           State::replicated(), 1);
+                           State::replicated());
   if (auto scatter = dyn_cast<ReduceScatterRowsOp>(op))
     return visitConversion(scatter, State::unreduced(),
-                           rowsOf(scatter.getOutput().getType()), -1);
+                           rowsOf(scatter.getOutput().getType()));
   if (auto slice = dyn_cast<SliceRowsOp>(op))
     return visitConversion(slice, State::replicated(),
-                           rowsOf(slice.getOutput().getType()), -1);
+                           rowsOf(slice.getOutput().getType()));
   if (auto exchange = dyn_cast<AllToAllOp>(op)) {
     if (int64_t(exchange.getDim()) >= exchange.getPartType().getRank())
       return error(op) << "exchanges dimension " << exchange.getDim()
                        << ", which its value does not have";
     const State rows = rowsOf(exchange.getBlockType()),
                 part = State::split(int64_t(exchange.getDim()));
-    return exchange.isToRows() ? visitConversion(exchange, part, rows, -1)
-                               : visitConversion(exchange, rows, part, 1);
+    return exchange.isToRows() ? visitConversion(exchange, part, rows)
+                               : visitConversion(exchange, rows, part);
   }
   if (auto term = dyn_cast<FirstTermOp>(op))
-    return visitConversion(term, State::replicated(), State::unreduced(), 0);
+    return visitConversion(term, State::replicated(), State::unreduced());
   if (auto factors = dyn_cast<nn::FactorOpInterface>(op))
     return visitFactors(factors);
   if (op->getNumOperands() == 0 && op->getNumResults() == 0)
@@ -186,11 +197,11 @@ LogicalResult AxisVerifier::visit(Operation *op) {
 }
 
 /// Brings a value from one state into another on the axis of the operation; on
-/// other axes its state is what it was, behind more dimensions or fewer.
+/// other axes its state is what it was, behind more dimensions or fewer. A
+/// block is not joined, or made, while blocks of it are what the ranks have.
 template <typename OpTy>
 LogicalResult AxisVerifier::visitConversion(OpTy op, AxisState from,
-                                            AxisState to,
-                                            int64_t newDimensions) {
+                                            AxisState to) {
   auto isOf = [&](const StrategyLevel &other) {
     return symbolizeAxis(other.paradigm->groupInside()) == op.getAxis();
   };
@@ -199,6 +210,12 @@ LogicalResult AxisVerifier::visitConversion(OpTy op, AxisState from,
                              << stringifyAxis(op.getAxis()) << "'";
   AxisState state = stateOf(op.getInput());
   if (!isOf(level)) {
+    if (cutsBlocks() && state.isRows() && (from.isRows() || to.isRows()))
+      return error(op) << "expected the blocks of a block to be joined before "
+                          "it is, found a value that is "
+                       << textOf(state);
+    const int64_t newDimensions =
+        op.getOutput().getType().getRank() - op.getInput().getType().getRank();
     if (state.isSplit())
       state = AxisState::split(state.dim() + newDimensions);
     else if (state.isRows())
@@ -218,11 +235,33 @@ LogicalResult AxisVerifier::visitConversion(OpTy op, AxisState from,
                      << ", found a value that is " << textOf(state);
   auto rows = nn::RowsAttr::of(to.isRows() ? op.getOutput().getType()
                                            : op.getInput().getType());
-  if ((from.isRows() || to.isRows()) && rows.getDegree() != level.degree)
+  if ((from.isRows() || to.isRows()) && rows.getSharers() != level.degree)
     return error(op) << "expected blocks of " << level.degree
-                     << " ranks, found those of " << rows.getDegree();
+                     << " ranks, found those of " << rows.getSharers();
   set(op.getOutput(), to);
   return success();
+}
+
+/// Checks that an operation whose heads the ranks have exchanged for rows
+/// numbers them over these ranks, and no other does.
+LogicalResult AxisVerifier::verifyHeads(nn::FactorOpInterface op,
+                                        std::optional<int> factor) const {
+  const nn::HeadCounts heads = op.getHeadCounts();
+  if (heads.counts.empty())
+    return success();
+  auto exchanges = [](const StrategyLevel &other) {
+    return other.paradigm->exchangesHeads();
+  };
+  // Where no axis exchanges heads, every one says so.
+  if (!exchanges(level) &&
+      llvm::any_of(PartitionAttr::of(function).getAxes(), exchanges))
+    return success();
+  const bool expected = exchanges(level) && factor == heads.factor;
+  if (heads.ofBlocks == expected)
+    return success();
+  return error(op) << "expected heads that are " << (expected ? "" : "not ")
+                   << "numbered over the ranks that have blocks of rows, found "
+                   << (expected ? "none" : "'heads_of_blocks'");
 }
 
 LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
@@ -267,16 +306,21 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
   // Where all operands are whole, the type of the outputs says that they are
   // those of a block of queries.
   if (!factor && mixes && op.takesRows() &&
-      level.paradigm->resting == ::galvatron::RestingState::Rows &&
+      level.paradigm->dividesPositions() &&
       nn::RowsAttr::of(op->getResult(0).getType())) {
     factor = rule.results[0][1];
     takesRows = true;
     balanced = nn::RowsAttr::of(op->getResult(0).getType()).getBalanced();
   }
+  if (takesRows && cutsBlocks() && op.countsPositions())
+    return error(op) << "expected blocks that no other ranks have cut for an "
+                        "operation that counts positions, found blocks of them";
   if (!factor && op.getSlicedFactor() != nn::kNoFactor &&
       level.paradigm->axis == ::galvatron::LayerAxis::Tensor)
     factor = op.getSlicedFactor();
 
+  if (failed(verifyHeads(op, factor)))
+    return failure();
   bool takesTerms = llvm::is_contained(terms, true);
   if (takesTerms && (factor || !op.propagatesPartialSums(terms))) {
     size_t index = llvm::find(terms, true) - terms.begin();
@@ -351,21 +395,76 @@ LogicalResult AxisVerifier::visitReturn(Operation *op) {
   return success();
 }
 
+/// All axes of a function.
+using AxisVerifiers = SmallVector<AxisVerifier, 2>;
+
+/// Checks that a value has the type of the block of rows that its states on all
+/// axes say: how many ranks have one, and of what.
+LogicalResult verifyBlock(func::FuncOp function, Operation *at, Value value,
+                          const AxisVerifiers &axes) {
+  ArrayRef<StrategyLevel> levels = PartitionAttr::of(function).getAxes();
+  SmallVector<size_t, 2> cuts = getRowAxes(levels);
+  int64_t degree = 1, within = 1;
+  for (size_t axis : cuts) {
+    if (!axes[axis].stateOf(value).isRows())
+      continue;
+    if (axis != cuts.front() && degree == 1)
+      return at->emitError()
+             << "expected blocks of '" << levels[axis].paradigm.name()
+             << "' to be of blocks of '" << levels[cuts.front()].paradigm.name()
+             << "', found them of all rows";
+    within = degree;
+    degree *= levels[axis].degree;
+  }
+  nn::RowsAttr rows = nn::RowsAttr::of(value.getType());
+  const int64_t foundDegree = rows ? rows.getDegree() : 1;
+  const int64_t foundWithin = rows ? rows.getWithin() : 1;
+  if (degree != foundDegree || within != foundWithin)
+    return at->emitError() << "expected one of " << degree
+                           << " blocks of rows, cut from " << within
+                           << ", as its states are, found one of "
+                           << foundDegree << ", cut from " << foundWithin
+                           << ": " << value.getType();
+  return success();
+}
+
+/// Runs the verifiers of all axes of a function, and compares what they find of
+/// blocks of rows.
+FailureOr<AxisVerifiers> verifyFunction(func::FuncOp function) {
+  AxisVerifiers axes;
+  for (size_t i = 0, count = PartitionAttr::of(function).getAxes().size();
+       i < count; ++i)
+    if (failed(axes.emplace_back(function, i).run()))
+      return failure();
+  for (BlockArgument argument : function.getArguments())
+    if (failed(verifyBlock(function, function, argument, axes)))
+      return failure();
+  for (Operation &op : function.getBody().front())
+    for (Value result : op.getResults())
+      if (failed(verifyBlock(function, &op, result, axes)))
+        return failure();
+  return axes;
+}
+
 } // namespace
 
 LogicalResult mlir::galvatron::verifyStates(const LayerFunctions &functions) {
-  ArrayRef<StrategyLevel> axes = PartitionAttr::of(functions.forward).getAxes();
-  for (auto [axis, level] : llvm::enumerate(axes)) {
-    AxisVerifier forward(functions.forward, axis);
-    if (failed(forward.run()))
+  FailureOr<AxisVerifiers> forwards = verifyFunction(functions.forward);
+  if (failed(forwards))
+    return failure();
+  SmallVector<SmallVector<AxisState>> stashes;
+  for (const AxisVerifier &forward : *forwards)
+    stashes.push_back(forward.stashResults);
+  for (func::FuncOp function : {functions.recompute, functions.backward}) {
+    if (!function)
+      continue;
+    FailureOr<AxisVerifiers> others = verifyFunction(function);
+    if (failed(others))
       return failure();
-    SmallVector<AxisState> stash = forward.stashResults;
-    for (func::FuncOp function : {functions.recompute, functions.backward}) {
-      if (!function)
-        continue;
-      AxisVerifier other(function, axis);
-      if (failed(other.run()))
-        return failure();
+    ArrayRef<StrategyLevel> axes = PartitionAttr::of(function).getAxes();
+    for (auto [axis, level] : llvm::enumerate(axes)) {
+      const AxisVerifier &forward = (*forwards)[axis], &other = (*others)[axis];
+      SmallVector<AxisState> &stash = stashes[axis];
       auto disagrees = [&](StringRef what) {
         return function.emitError()
                << "on axis '" << level.paradigm.name() << "': expected " << what

@@ -63,11 +63,16 @@ RowsAttr RowsAttr::of(Type type) {
 
 LogicalResult RowsAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                int64_t length, int64_t degree, bool,
-                               int64_t behind) {
+                               int64_t behind, int64_t within) {
   if (length < 1 || degree < 2 || behind < 0) // 1
     return emitError() << "expected blocks of rows of a length of at least 1 "
                           "on at least 2 ranks, found "
                        << length << " and " << degree;
+  if (within < 1 || degree <= within || degree % within != 0) // 1
+    return emitError() << "expected " << degree
+                       << " blocks of rows to be as many of each block that "
+                          "they are cut from, found "
+                       << within << " of these";
   return success();
 }
 
@@ -89,8 +94,29 @@ RowsAttr::verifyEncoding(ArrayRef<int64_t> shape, Type,
   return success();
 }
 
+/// Cuts a block of rows again.
+static RankedTensorType cutBlock(RankedTensorType block, RowsAttr rows,
+                                 int64_t degree) {
+  assert(rows.getWithin() == 1 && rows.getBehind() == 0 &&
+         "a block of all rows, with its rows in front");
+  SmallVector<int64_t> shape(block.getShape());
+  if (!ShapedType::isDynamic(shape[0])) {
+    assert(shape[0] % degree == 0 && "the degree divides the rows");
+    shape[0] /= degree;
+  }
+  return RankedTensorType::get(
+      shape, block.getElementType(),
+      RowsAttr::get(block.getContext(), rows.getLength(),
+                    rows.getDegree() * degree, rows.getBalanced(),
+                    /*behind=*/0, /*within=*/rows.getDegree()));
+}
+
 RankedTensorType nn::cutRows(RankedTensorType whole, int64_t degree,
                              int64_t positions, bool balanced) {
+  if (RowsAttr rows = RowsAttr::of(whole)) {
+    assert(rows.getBalanced() == balanced && "a block is cut as it was");
+    return cutBlock(whole, rows, degree);
+  }
   ArrayRef<int64_t> shape = whole.getShape();
   int64_t samples = shape[0], length = shape[positions];
   assert((ShapedType::isDynamic(samples) || samples * length % degree == 0) &&
@@ -101,14 +127,23 @@ RankedTensorType nn::cutRows(RankedTensorType whole, int64_t degree,
   llvm::append_range(block, shape.drop_front(positions + 1));
   return RankedTensorType::get(block, whole.getElementType(),
                                RowsAttr::get(whole.getContext(), length, degree,
-                                             balanced,
-                                             /*behind=*/0));
+                                             balanced, /*behind=*/0,
+                                             /*within=*/1));
 }
 
 RankedTensorType nn::joinRows(RankedTensorType block) {
   RowsAttr rows = RowsAttr::of(block);
   assert(rows && "a block of rows");
   ArrayRef<int64_t> shape = block.getShape();
+  if (rows.getWithin() > 1) {
+    SmallVector<int64_t> joined(shape);
+    if (!ShapedType::isDynamic(joined[0]))
+      joined[0] *= rows.getSharers();
+    return RankedTensorType::get(
+        joined, block.getElementType(),
+        RowsAttr::get(block.getContext(), rows.getLength(), rows.getWithin(),
+                      rows.getBalanced(), /*behind=*/0, /*within=*/1));
+  }
   SmallVector<int64_t> whole = {ShapedType::isDynamic(shape[0])
                                     ? shape[0]
                                     : shape[0] * rows.getDegree() /

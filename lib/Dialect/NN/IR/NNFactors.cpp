@@ -485,7 +485,7 @@ LogicalResult AttentionOp::partition(OpBuilder &, int factor,
   return success();
 }
 HeadCounts AttentionOp::getHeadCounts() {
-  return {kHeads, {int64_t(getHeads())}};
+  return {kHeads, {int64_t(getHeads())}, getHeadsOfBlocks()};
 }
 
 // The kernel numbers heads as rank * local heads + head for the dropout key.
@@ -513,7 +513,7 @@ LogicalResult AttentionGradOp::partition(OpBuilder &, int factor,
   return success();
 }
 HeadCounts AttentionGradOp::getHeadCounts() {
-  return {kHeads, {int64_t(getHeads())}};
+  return {kHeads, {int64_t(getHeads())}, getHeadsOfBlocks()};
 }
 
 bool AttentionGradOp::mayBeReplicated(const ShardContext &axis) {
@@ -548,7 +548,7 @@ template <typename OpTy> static HeadCounts headsOfGroups(OpTy op) {
   auto headsOf = [](Value value) {
     return cast<RankedTensorType>(value.getType()).getDimSize(2);
   };
-  HeadCounts heads = {kHeads, {headsOf(op.getQ())}};
+  HeadCounts heads = {kHeads, {headsOf(op.getQ())}, op.getHeadsOfBlocks()};
   if (headsOf(op.getK()) != headsOf(op.getQ()))
     heads.counts.push_back(headsOf(op.getK()));
   return heads;

@@ -55,13 +55,18 @@ void addRowsOfBlocks(SmallVectorImpl<int64_t> &ints, Value x, Value all) {
 }
 
 /// The integers of dropout's kernels, `between` among them. Behind them is the
-/// length that a block of rows is cut from, 0 where there is none.
+/// length that a block of rows is cut from, 0 where there is none, and whether
+/// the block is balanced and one of those of a block.
 SmallVector<int64_t> dropoutInts(Value x, ArrayRef<int64_t> between) {
   int64_t samples = typeOf(x).getDimSize(0), columns = last(x);
   SmallVector<int64_t> ints = {samples, size(x) / samples / columns, columns};
   llvm::append_range(ints, between);
   ints.push_back(lengthOf(x));
-  if (isBalanced(x))
+  RowsAttr rows = RowsAttr::of(x.getType());
+  const bool isOfBlock = rows && rows.getWithin() > 1;
+  if (isOfBlock || isBalanced(x))
+    ints.push_back(isBalanced(x));
+  if (isOfBlock)
     ints.push_back(1);
   return ints;
 }

@@ -13,7 +13,7 @@ using namespace mlir::nn::verifiers;
 
 SmallVector<int64_t> verifiers::wholeShapeOf(Value value) {
   auto type = cast<RankedTensorType>(value.getType());
-  if (RowsAttr::of(type))
+  while (RowsAttr::of(type))
     type = joinRows(type);
   return llvm::to_vector(type.getShape());
 }
@@ -21,8 +21,11 @@ SmallVector<int64_t> verifiers::wholeShapeOf(Value value) {
 RankedTensorType verifiers::cutLike(Value block, RankedTensorType whole,
                                     int64_t positions) {
   RowsAttr rows = RowsAttr::of(block.getType());
-  return rows ? cutRows(whole, rows.getDegree(), positions, rows.getBalanced())
-              : whole;
+  if (!rows)
+    return whole;
+  if (rows.getWithin() > 1)
+    whole = cutRows(whole, rows.getWithin(), positions, rows.getBalanced());
+  return cutRows(whole, rows.getSharers(), positions, rows.getBalanced());
 }
 
 std::string verifiers::printShape(ArrayRef<int64_t> shape) {

@@ -63,7 +63,8 @@ __device__ Mask maskOf(const AttentionArguments<T> &a, int64_t sample,
   mask.threshold = dropoutThreshold(a.dropout.p);
   mask.firstRow = (uint64_t(a.firstSample + sample) * uint64_t(a.globalHeads) +
                    uint64_t(a.firstHead + head)) *
-                  uint64_t(a.queryRows);
+                      uint64_t(a.globalQueries) +
+                  uint64_t(a.firstQuery);
   return mask;
 }
 
@@ -710,10 +711,10 @@ __global__ void __launch_bounds__(attentionThreads)
         int64_t column = part * partColumns + lane + c * warpSize_;
         if (firstKey + r >= a.keyRows || column >= a.headDim)
           continue;
-        a.dk[kPlace + (firstKey + r) * a.kStride + column] =
-            narrow<T>(sumK[part][r][c]);
-        a.dv[vPlace + (firstKey + r) * a.vStride + column] =
-            narrow<T>(sumV[part][r][c]);
+        T &dk = a.dk[kPlace + (firstKey + r) * a.kStride + column];
+        T &dv = a.dv[vPlace + (firstKey + r) * a.vStride + column];
+        dk = narrow<T>(sumK[part][r][c] + (a.addsKeys ? wide(dk) : A(0)));
+        dv = narrow<T>(sumV[part][r][c] + (a.addsKeys ? wide(dv) : A(0)));
       }
 }
 

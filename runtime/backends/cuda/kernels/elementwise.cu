@@ -255,6 +255,7 @@ template <class T> struct ReluGrad {
 /// The arguments of the kernel of ROTARY: frequencies go with the launch.
 template <class T> struct RotaryTurn {
   int64_t positions, heads, headDim, pairs;
+  int64_t firstPosition;
   bool inverse, interleaved;
   double factor;
   const T *x;
@@ -267,7 +268,7 @@ template <class T>
 __device__ void makeTurn(const RotaryTurn<T> &r, int64_t t, int64_t i,
                          Accumulator<T> *cosines, Accumulator<T> *sines) {
   using A = Accumulator<T>;
-  A angle = A(t) * r.frequencies[i];
+  A angle = A(r.firstPosition + t) * r.frequencies[i];
   A sine = A(sineOf(angle) * A(r.factor));
   cosines[i] = wide(narrow<T>(A(cosineOf(angle) * A(r.factor))));
   sines[i] = wide(narrow<T>(r.inverse ? -sine : sine));
@@ -656,8 +657,10 @@ void rotary(const Queue &queue, const RotaryArguments &a, const T *x, T *y) {
   using A = Accumulator<T>;
   if (a.samples <= 0 || a.positions <= 0 || a.heads <= 0)
     return;
-  RotaryTurn<T> r = {a.positions,   a.heads,  a.headDim, a.pairs, a.inverse,
-                     a.interleaved, a.factor, x,         y,       {}};
+  RotaryTurn<T> r = {
+      a.positions, a.heads,       a.headDim, a.pairs, a.firstPosition,
+      a.inverse,   a.interleaved, a.factor,  x,       y,
+      {}};
   for (int64_t i = 0; i < a.pairs; ++i)
     r.frequencies[i] = A(a.frequencies[i]);
   constexpr int N = packSize<T>;

@@ -240,20 +240,26 @@ __device__ void end([[maybe_unused]] Registers &...registers) {
 }
 
 /// Writes 16 rows from `first` on, times factor[0] (rows g) and factor[1] (rows
-/// g + 8).
+/// g + 8), or with `adds` adds them to what is there.
 template <int D>
 __device__ void storeRows(const float (&sums)[D / 8][4], const float *factor,
-                          BF16 *to, int64_t stride, int first, int end) {
+                          BF16 *to, int64_t stride, int first, int end,
+                          bool adds = false) {
   int lane = int(threadIdx.x) % warpSize_, g = lane / 4, t = lane % 4;
   for (int half = 0; half < 2; ++half) {
     int row = first + g + 8 * half;
     if (row >= end)
       continue;
     for (int d = 0; d < D / 8; ++d) {
-      Pack<BF16, 2> pair = {
-          {narrow<BF16>(sums[d][2 * half] * factor[half]),
-           narrow<BF16>(sums[d][2 * half + 1] * factor[half])}};
-      store<2>(to + row * stride + 8 * d + 2 * t, pair);
+      BF16 *place = to + row * stride + 8 * d + 2 * t;
+      float low = sums[d][2 * half] * factor[half];
+      float high = sums[d][2 * half + 1] * factor[half];
+      if (adds) {
+        const auto there = load<2>(place);
+        low += wide(there.at[0]);
+        high += wide(there.at[1]);
+      }
+      store<2>(place, Pack<BF16, 2>{{narrow<BF16>(low), narrow<BF16>(high)}});
     }
   }
 }
@@ -274,7 +280,8 @@ template <bool Drops> struct Mask {
     threshold = active ? dropoutThreshold(a.dropout.p) : 0;
     firstRow = (uint64_t(a.firstSample + sample) * uint64_t(a.globalHeads) +
                 uint64_t(a.firstHead + head)) *
-               uint64_t(a.queryRows);
+                   uint64_t(a.globalQueries) +
+               uint64_t(a.firstQuery);
     keptScale = active ? float(1 / (1 - a.dropout.p)) : 1.0f;
   }
   /// Four bits: whether the columns 4 block .. 4 block + 3 of a query are kept.
@@ -785,8 +792,10 @@ __global__ void __launch_bounds__(blockThreads, keyGradBlocks<D>)
     }
   }
   const float scales[2] = {float(a.scale), float(a.scale)}, ones[2] = {1, 1};
-  storeRows<D>(sumK, scales, a.dk + kPlace, a.kStride, first, sight.keyRows);
-  storeRows<D>(sumV, ones, a.dv + vPlace, a.vStride, first, sight.keyRows);
+  storeRows<D>(sumK, scales, a.dk + kPlace, a.kStride, first, sight.keyRows,
+               a.addsKeys);
+  storeRows<D>(sumV, ones, a.dv + vPlace, a.vStride, first, sight.keyRows,
+               a.addsKeys);
 }
 
 /// Calls body with the width of a head, and whether anything may be dropped,

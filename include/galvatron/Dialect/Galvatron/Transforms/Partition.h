@@ -42,11 +42,16 @@ std::optional<std::string>
 whyNotPartitionable(func::FuncOp forward,
                     const ::galvatron::Strategy &strategy);
 
-/// A cut of rows: values of so many positions, and the level whose ranks have
-/// a block of their rows each.
+/// The numbers of the axes whose ranks have blocks of rows, in the order in
+/// which they cut them, wherever they stand among the levels: ranks that divide
+/// positions have blocks of all rows, and those beside them blocks of these.
+SmallVector<size_t, 2> getRowAxes(ArrayRef<::galvatron::Level> axes);
+
+/// A cut of rows: values of so many positions, and the levels whose ranks have
+/// a block of their rows each, in the order in which they cut them.
 struct RowCut {
   int64_t length;
-  ::galvatron::Level level;
+  SmallVector<::galvatron::Level, 2> levels;
   bool balanced = false;
 
   bool operator==(const RowCut &other) const = default;

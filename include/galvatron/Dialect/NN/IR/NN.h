@@ -76,10 +76,12 @@ RankedTensorType withSamples(RankedTensorType type, int64_t samples);
 /// The type of a rank's block if `degree` ranks divide the rows of `whole`,
 /// whose first dimension is samples and dimension `positions` is positions; a
 /// block has its rows in front of all others. The degree divides the rows, for
-/// balanced blocks twice the degree, where their number is known.
+/// balanced blocks twice the degree, where their number is known. A block of
+/// all rows, balanced as the blocks that it is cut into, is cut again.
 RankedTensorType cutRows(RankedTensorType whole, int64_t degree,
                          int64_t positions = 1, bool balanced = false);
-/// The type that a block of rows is cut from, positions behind samples.
+/// The type that a block of rows is cut from, positions behind samples: of a
+/// block that was cut again the block.
 RankedTensorType joinRows(RankedTensorType block);
 
 /// The type of row statistics and of parameter gradients beside values of
@@ -102,10 +104,12 @@ struct FactorRule {
 };
 
 /// The heads of an attention's operands: their factor and, each once, how many
-/// there are, of queries first.
+/// there are, of queries first. `ofBlocks` says that the operation numbers them
+/// over the ranks that have blocks of rows elsewhere (`heads_of_blocks`).
 struct HeadCounts {
   int factor = kNoFactor;
   SmallVector<int64_t, 2> counts;
+  bool ofBlocks = false;
 };
 
 class FactorOpInterface;

@@ -71,19 +71,30 @@ def NN_RowsAttr : AttrDef<NN_Dialect, "Rows", [
     Where ranks of another axis have put their blocks side by side, `behind` a new
     dimension, that one is in front of the block's.
 
+    A block may be cut again: `within` ranks have a block of all rows, and as many
+    as `degree / within` one each of that. Then `degree` counts the blocks of all
+    rows, and rank i of those that share block r has number
+    `r * (degree / within) + i`. A balanced block is cut into balanced ones, which
+    makes that number the number among all balanced blocks: the first half of block
+    r is chunks of the front in ascending order, the second their mirrors.
+
     Constraints:
-    1. `length` is at least 1 and `degree` at least 2.
+    1. `length` is at least 1 and `degree` at least 2. `within` is at least 1; above
+       1, `degree` is a larger multiple of it.
     2. The tensor has a dimension of rows; where it is known, the rows of all blocks
        are a whole number of samples, and a balanced block has an even number.
   }];
   let parameters = (ins "int64_t":$length, "int64_t":$degree,
                         DefaultValuedParameter<"bool", "false">:$balanced,
-                        DefaultValuedParameter<"int64_t", "0">:$behind);
+                        DefaultValuedParameter<"int64_t", "0">:$behind,
+                        DefaultValuedParameter<"int64_t", "1">:$within);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     /// The rows of a tensor type; null if it is no block of rows.
     static RowsAttr of(::mlir::Type type);
+    /// The ranks that share what the block is cut from: all rows, or a block.
+    int64_t getSharers() const { return getDegree() / getWithin(); }
   }];
 }
 
