@@ -12,10 +12,8 @@ namespace galvatron {
 
 BackendTraits backendTraits(llvm::StringRef backend) {
   BackendTraits traits;
-  if (backend == "cpu") {
-    traits.blocksOfPositions = true;
+  if (backend == "cpu")
     return traits;
-  }
   traits.streams = true;
   traits.productEpilogues = true;
   traits.registersBuffers = true;

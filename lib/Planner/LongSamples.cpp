@@ -8,7 +8,6 @@
 #include "LongSamples.h"
 
 #include "Spaces.h"
-#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -79,13 +78,8 @@ LongSamples findLongSamples(LayerModel &model, const Cluster &cluster,
   found.reason = whyCut(model, cluster, options);
   if (found.reason.empty())
     return found;
-  std::vector<int64_t> all(cluster.deviceCount());
-  std::iota(all.begin(), all.end(), 0);
-  const bool hasBlocks =
-      backendTraits(cluster.backendOf(all)).blocksOfPositions;
   for (Paradigm paradigm : ParadigmRegistry::all())
-    if (paradigm->searched == SearchedIn::Long &&
-        (hasBlocks || !paradigm->dividesPositions()))
+    if (paradigm->searched == SearchedIn::Long)
       found.wide.push_back(paradigm);
   return found;
 }

@@ -42,8 +42,7 @@ struct LongSamples {
 /// The paradigms of a search whose options leave them open. Positions are cut
 /// if samples have at least kLeastPositions, and there are fewer samples in a
 /// batch than devices, or what the layers keep of one sample, nothing computed
-/// again, is more than a device has. Of the paradigms that cut positions those
-/// count that the devices' backend executes.
+/// again, is more than a device has.
 LongSamples findLongSamples(LayerModel &model, const Cluster &cluster,
                             const PlannerOptions &options);
 

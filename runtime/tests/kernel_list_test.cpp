@@ -126,6 +126,45 @@ TEST(KernelList, EveryKernelIsWhole) {
   }
 }
 
+/// A balanced block that is cut again, balanced, gives balanced blocks of all
+/// rows: number `block * sharers + i`.
+TEST(Blocks, BlocksOfABalancedBlockAreBalanced) {
+  for (int64_t ranks : {2, 3})
+    for (int64_t sharers : {2, 3, 4})
+      for (int64_t index = 0; index < ranks * sharers; ++index) {
+        grt_coordinates at = {};
+        at.block_index = index / sharers;
+        at.block_count = ranks;
+        at.tp_index = index % sharers;
+        at.tp_size = sharers;
+        grt_call call = {};
+        call.coordinates = &at;
+        const int64_t own = 6, whole = own * sharers;
+        auto numbersOf = [&](int64_t rows, int64_t ofBlock) {
+          std::vector<int64_t> numbers;
+          CallReader(call).forEachRowPiece(
+              rows, /*balanced=*/1,
+              [&](const auto &piece) {
+                for (int64_t row = 0; row < piece.count; ++row)
+                  numbers.push_back(piece.number + row);
+              },
+              ofBlock);
+          return numbers;
+        };
+        const std::vector<int64_t> block = numbersOf(whole, 0);
+        const std::vector<int64_t> found = numbersOf(own, 1);
+        ASSERT_EQ(int64_t(found.size()), own);
+        for (int64_t row = 0; row < own; ++row) {
+          const int64_t half = own / 2;
+          const int64_t piece =
+              row < half ? at.tp_index : 2 * sharers - 1 - at.tp_index;
+          EXPECT_EQ(found[size_t(row)],
+                    block[size_t(piece * half + row % half)])
+              << index << " of " << ranks * sharers;
+        }
+      }
+}
+
 /// Queries of all samples are on one rank each, and of causal attention every
 /// rank executes as many pairs of a query and a key, whatever the number of
 /// samples, and blocks that begin inside them.

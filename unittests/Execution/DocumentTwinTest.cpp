@@ -113,6 +113,14 @@ TEST_P(PackedDocuments, HaveTheGradientsOfDocumentsAlone) {
   ASSERT_EQ(run.error, "");
   EXPECT_EQ(checkMemory(run), "");
   EXPECT_EQ(compareRuns(run, expected, getBounds("f64", "adamw")), "");
+  // Ranks that divide positions, and in attention heads (Ulysses).
+  TwinRun exchanged =
+      runPacked(model, packed,
+                uniformPlan(model, 1, llvm::cantFail(Strategy::parse("up2")), 4,
+                            2, "1f1b"),
+                "f64");
+  ASSERT_EQ(exchanged.error, "");
+  EXPECT_EQ(compareRuns(exchanged, expected, getBounds("f64", "adamw")), "");
 
   // Which the documents would not have if they saw each other.
   model.separatesDocuments = false;

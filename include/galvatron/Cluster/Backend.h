@@ -38,14 +38,11 @@ struct BackendTraits {
   /// each other share the same links; that they gain anything was never
   /// measured.
   bool oneQueue = false;
-  /// Its kernels count positions in blocks of a sample: context parallelism is
-  /// executed. Others refuse such programs when they load them.
-  bool blocksOfPositions = false;
 };
 
 /// The traits of "cpu" or "cuda". The empty name, which stands for devices of
 /// several backends (they can be planned for, not compiled for), gives the
-/// larger of every number, and nothing that one of them does not execute.
+/// larger of every number.
 BackendTraits backendTraits(llvm::StringRef backend);
 
 } // namespace galvatron

@@ -762,6 +762,17 @@ template <class T> void runTranspose(const Call &call) {
 
 namespace {
 
+/// Returns the rows of a call of the loss.
+template <class K> LossPieces lossPieces(const Call &call) {
+  const auto n = call.ints<K>();
+  LossPieces pieces = {};
+  pieces.ofBlock = n.labelRows != 0;
+  call.forEachPieceOf(n.rows, n.labelRows, n.balanced, [&](const auto &piece) {
+    pieces.at[pieces.count++] = {piece.row, piece.number, piece.count};
+  });
+  return pieces;
+}
+
 /// What the kernels of the loss share. Without more a vocabulary is not
 /// divided.
 template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
@@ -770,11 +781,7 @@ template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
   a.logits = call.buffer<T>(K::logits);
   a.labels = call.buffer<int32_t>(K::labels);
   a.stats = call.buffer<Accumulator<T>>(K::stats);
-  a.rows = a.statsRows = n.rows;
-  a.ofBlock = n.labelRows != 0;
-  call.forEachPieceOf(n.rows, n.labelRows, n.balanced, [&](const auto &piece) {
-    a.pieces[a.pieceCount++] = {piece.row, piece.number, piece.count};
-  });
+  a.rows = n.rows;
   a.shards = 1;
   if constexpr (std::is_same_v<K, kernels::SoftmaxCrossEntropy>) {
     a.cols = a.globalCols = n.cols;
@@ -795,19 +802,21 @@ template <class K, class T> LossArguments<T> lossArguments(const Call &call) {
 } // namespace
 
 template <class T> void runSoftmaxStats(const Call &call) {
-  softmaxStats(call.queue(), lossArguments<kernels::SoftmaxStats, T>(call));
+  using K = kernels::SoftmaxStats;
+  softmaxStats(call.queue(), lossArguments<K, T>(call), lossPieces<K>(call));
 }
 
 template <class T> void runCrossEntropy(const Call &call) {
   using K = kernels::CrossEntropy;
   LossArguments<T> a = lossArguments<K, T>(call);
   a.shards = call.ints<K>().shards;
-  crossEntropy(call.queue(), a);
+  crossEntropy(call.queue(), a, lossPieces<K>(call));
 }
 
 template <class T> void runRegularizedStats(const Call &call) {
-  regularizedStats(call.queue(),
-                   lossArguments<kernels::RegularizedStats, T>(call));
+  using K = kernels::RegularizedStats;
+  regularizedStats(call.queue(), lossArguments<K, T>(call),
+                   lossPieces<K>(call));
 }
 
 template <class T> void runRegularizedCrossEntropy(const Call &call) {
@@ -817,12 +826,13 @@ template <class T> void runRegularizedCrossEntropy(const Call &call) {
   a.smoothing = call.real(K::smoothing);
   a.zLoss = call.real(K::zLoss);
   call.checkLossTerms(a.smoothing, a.zLoss);
-  regularizedCrossEntropy(call.queue(), a);
+  regularizedCrossEntropy(call.queue(), a, lossPieces<K>(call));
 }
 
 template <class T> void runSoftmaxCrossEntropy(const Call &call) {
-  softmaxCrossEntropy(call.queue(),
-                      lossArguments<kernels::SoftmaxCrossEntropy, T>(call));
+  using K = kernels::SoftmaxCrossEntropy;
+  softmaxCrossEntropy(call.queue(), lossArguments<K, T>(call),
+                      lossPieces<K>(call));
 }
 
 template <class> void runCopy(const Call &call) {

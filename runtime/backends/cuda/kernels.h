@@ -250,10 +250,16 @@ void embeddingGrad(const Queue &queue, int64_t rows, int64_t width,
 
 // Loss.
 
-/// Rows of the logits that are a piece of a block of rows (grt/kernels.def):
-/// `count` from `row` on, whose labels are those from `label` on.
-struct LossPiece {
-  int64_t row, label, count;
+/// The rows of a call of the loss, in pieces: all, or those of a block of rows
+/// (grt/kernels.def).
+struct LossPieces {
+  /// `count` rows from `row` on, whose labels are those from `label` on.
+  struct Piece {
+    int64_t row, label, count;
+  };
+  Piece at[2];
+  int count;
+  bool ofBlock; ///< which no pass can be that generates
 };
 template <class T> struct LossArguments {
   const T *logits;
@@ -262,10 +268,6 @@ template <class T> struct LossArguments {
   T *dlogits;
   double *loss;
   int64_t rows, cols; ///< local columns
-  int64_t statsRows;  ///< rows of each shard's statistics
-  LossPiece pieces[2];
-  int pieceCount; ///< whole samples are one
-  bool ofBlock;   ///< the rows are a block's
   int64_t firstColumn, globalCols;
   int64_t validCols; ///< local columns that are not padding
   int64_t shards;
@@ -273,19 +275,24 @@ template <class T> struct LossArguments {
   double smoothing, zLoss; ///< of the regularized kernels
 };
 template <class T>
-void softmaxStats(const Queue &queue, const LossArguments<T> &arguments);
+void softmaxStats(const Queue &queue, const LossArguments<T> &arguments,
+                  const LossPieces &pieces);
 template <class T>
-void crossEntropy(const Queue &queue, const LossArguments<T> &arguments);
+void crossEntropy(const Queue &queue, const LossArguments<T> &arguments,
+                  const LossPieces &pieces);
 /// Computes both, for one shard whose columns are all valid.
 template <class T>
-void softmaxCrossEntropy(const Queue &queue, const LossArguments<T> &arguments);
+void softmaxCrossEntropy(const Queue &queue, const LossArguments<T> &arguments,
+                         const LossPieces &pieces);
 /// Computes the same with the sum of the logits, with label smoothing and
 /// z-loss, and with two values of a loss.
 template <class T>
-void regularizedStats(const Queue &queue, const LossArguments<T> &arguments);
+void regularizedStats(const Queue &queue, const LossArguments<T> &arguments,
+                      const LossPieces &pieces);
 template <class T>
 void regularizedCrossEntropy(const Queue &queue,
-                             const LossArguments<T> &arguments);
+                             const LossArguments<T> &arguments,
+                             const LossPieces &pieces);
 
 // Update.
 

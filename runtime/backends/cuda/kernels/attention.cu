@@ -622,7 +622,8 @@ __global__ void __launch_bounds__(attentionThreads)
   w.dtable[i] = w.add ? w.dtable[i] + sum : sum;
 }
 
-template <class T, int Parts, bool More>
+/// `Adds`: to the gradients of keys and values that are there.
+template <class T, int Parts, bool More, bool Adds = false>
 __global__ void __launch_bounds__(attentionThreads)
     keyGradKernel(AttentionArguments<T> a) {
   using A = Accumulator<T>;
@@ -713,8 +714,8 @@ __global__ void __launch_bounds__(attentionThreads)
           continue;
         T &dk = a.dk[kPlace + (firstKey + r) * a.kStride + column];
         T &dv = a.dv[vPlace + (firstKey + r) * a.vStride + column];
-        dk = narrow<T>(sumK[part][r][c] + (a.addsKeys ? wide(dk) : A(0)));
-        dv = narrow<T>(sumV[part][r][c] + (a.addsKeys ? wide(dv) : A(0)));
+        dk = narrow<T>(Adds ? sumK[part][r][c] + wide(dk) : sumK[part][r][c]);
+        dv = narrow<T>(Adds ? sumV[part][r][c] + wide(dv) : sumV[part][r][c]);
       }
 }
 
@@ -851,8 +852,9 @@ void attentionGrad(const Queue &queue, const AttentionArguments<T> &whole) {
                dim3(blocksOver(a.queryRows, ownRows), heads),
                dim3(attentionThreads), queryBytes, queue.stream, a);
       if (a.keyRows > 0)
-        launch(hasMore(a) ? keyGradKernel<T, parts, true>
-                          : keyGradKernel<T, parts, false>,
+        launch(a.addsKeys   ? keyGradKernel<T, parts, false, true>
+               : hasMore(a) ? keyGradKernel<T, parts, true>
+                            : keyGradKernel<T, parts, false>,
                dim3(blocksOver(a.keyRows, ownRows),
                     unsigned(a.samples * a.kvHeads)),
                dim3(attentionThreads), (own + 2 * weightElements) * element,

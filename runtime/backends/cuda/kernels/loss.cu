@@ -208,22 +208,16 @@ combineRow(const RowStatistics<T, Row> &mine, int64_t validCols, int64_t none) {
   return {maximum, sum, place < validCols ? place : 0};
 }
 
-__device__ inline void complain(Complaint *complaint, const char *name,
-                                Complaint::Kind kind, int64_t value = 0,
-                                int64_t row = 0, int64_t limit = 0) {
-  if (atomicCAS(&complaint->taken, 0u, 1u) != 0)
-    return;
-  complaint->name = name;
-  complaint->value = value;
-  complaint->row = row;
-  complaint->limit = limit;
-  complaint->kind = kind;
-}
-
 __device__ inline void complainOfLabel(Complaint *complaint, const char *name,
                                        int64_t label, int64_t row,
                                        int64_t limit) {
-  complain(complaint, name, Complaint::Label, label, row, limit);
+  if (atomicCAS(&complaint->taken, 0u, 1u) != 0)
+    return;
+  complaint->name = name;
+  complaint->value = label;
+  complaint->row = row;
+  complaint->limit = limit;
+  complaint->kind = Complaint::Label;
 }
 
 /// w bytes an element.
@@ -375,7 +369,7 @@ __device__ void writeGradient(Gradient gradient, const T *row, int64_t cols) {
 /// generates, the third its column.
 template <int Width, class T>
 __device__ auto statsOfShard(const LossArguments<T> &a, int64_t shard) {
-  return a.stats + Width * (shard * a.statsRows + int64_t(blockIdx.x));
+  return a.stats + Width * (shard * a.rows + int64_t(blockIdx.x));
 }
 
 /// Returns the shard that has the largest logit of the block's row.
@@ -406,7 +400,7 @@ __device__ void writeWithoutLoss(const LossArguments<T> &a, T *out,
   const int64_t r = blockIdx.x;
   if (threadIdx.x == 0) {
     for (int i = 0; i < Results; ++i)
-      losses[i * a.statsRows + r] = 0;
+      losses[i * a.rows + r] = 0;
     if (label >= 0)
       complainOfLabel(complaint, name, label, r, a.globalCols);
   }
@@ -453,8 +447,7 @@ __global__ void __launch_bounds__(rowThreads)
 }
 
 /// 2w bytes an element, an exponential each. losses[r] is the row's part of the
-/// loss, losses[statsRows + r] the square of the logarithm of its exponentials'
-/// sum.
+/// loss, losses[rows + r] the square of the logarithm of its exponentials' sum.
 template <class T>
 __global__ void __launch_bounds__(rowThreads)
     regularizedCrossEntropyKernel(LossArguments<T> a, double *losses,
@@ -481,7 +474,7 @@ __global__ void __launch_bounds__(rowThreads)
   const double logSum = double(maximum) + log(sum);
   if (threadIdx.x == 0) {
     losses[r] = logSum - (1 - smoothing) * logit - share * total;
-    losses[a.statsRows + r] = logSum * logSum;
+    losses[a.rows + r] = logSum * logSum;
   }
   const double inverseTokens = a.step->inverse_tokens;
   const T *row = a.logits + r * a.cols;
@@ -561,8 +554,11 @@ __global__ void __launch_bounds__(rowThreads)
                double *loss, bool ofBlock, Complaint *complaint,
                const char *name) {
   if (step->mode == GRT_MODE_GENERATE) {
-    if (ofBlock && threadIdx.x == 0)
-      complain(complaint, name, Complaint::Generation);
+    if (ofBlock && threadIdx.x == 0 &&
+        atomicCAS(&complaint->taken, 0u, 1u) == 0) {
+      complaint->name = name;
+      complaint->kind = Complaint::Generation;
+    }
     return;
   }
   double sum = 0;
@@ -573,12 +569,13 @@ __global__ void __launch_bounds__(rowThreads)
     *loss = sum;
 }
 
-/// Calls body with the arguments of every piece of the rows, and the number of
-/// its first; statistics have `width` values.
+/// Calls body with the arguments of every piece of the rows, but that `rows`
+/// are all, and with the piece; statistics have `width` values.
 template <class T, class Body>
-void forEachPiece(const LossArguments<T> &all, int width, Body body) {
-  for (int i = 0; i < all.pieceCount; ++i) {
-    const LossPiece &piece = all.pieces[i];
+void forEachPiece(const LossArguments<T> &all, const LossPieces &pieces,
+                  int width, Body body) {
+  for (int i = 0; i < pieces.count; ++i) {
+    const LossPieces::Piece &piece = pieces.at[i];
     if (piece.count <= 0)
       continue;
     LossArguments<T> a = all;
@@ -587,19 +584,21 @@ void forEachPiece(const LossArguments<T> &all, int width, Body body) {
     a.stats += width * piece.row;
     if (a.dlogits)
       a.dlogits += piece.row * a.cols;
-    a.rows = piece.count;
-    body(a, piece.row);
+    body(a, piece);
   }
 }
 
 } // namespace
 
 template <class T>
-void softmaxStats(const Queue &queue, const LossArguments<T> &all) {
-  forEachPiece(all, 3, [&](const LossArguments<T> &a, int64_t) {
-    launch(softmaxStatsKernel<T>, dim3(unsigned(a.rows)), dim3(rowThreads), 0,
-           queue.stream, a, queue.complaint, queue.opName);
-  });
+void softmaxStats(const Queue &queue, const LossArguments<T> &all,
+                  const LossPieces &pieces) {
+  forEachPiece(all, pieces, 3,
+               [&](const LossArguments<T> &a, const auto &piece) {
+                 launch(softmaxStatsKernel<T>, dim3(unsigned(piece.count)),
+                        dim3(rowThreads), 0, queue.stream, a, queue.complaint,
+                        queue.opName);
+               });
 }
 
 namespace {
@@ -626,60 +625,75 @@ int64_t keptBytes(int64_t rowBytes) {
 } // namespace
 
 template <class T>
-void crossEntropy(const Queue &queue, const LossArguments<T> &all) {
+void crossEntropy(const Queue &queue, const LossArguments<T> &all,
+                  const LossPieces &pieces) {
   double *losses = rowLosses(queue, all.rows);
-  forEachPiece(all, 3, [&](const LossArguments<T> &a, int64_t row) {
-    launch(crossEntropyKernel<T>, dim3(unsigned(a.rows)), dim3(rowThreads), 0,
-           queue.stream, a, losses + row, queue.complaint, queue.opName);
-  });
+  forEachPiece(all, pieces, 3,
+               [&](const LossArguments<T> &a, const auto &piece) {
+                 launch(crossEntropyKernel<T>, dim3(unsigned(piece.count)),
+                        dim3(rowThreads), 0, queue.stream, a,
+                        losses + piece.row, queue.complaint, queue.opName);
+               });
   launch(lossKernel, dim3(1), dim3(rowThreads), 0, queue.stream, all.rows,
-         losses, all.step, all.loss, all.ofBlock, queue.complaint,
+         losses, all.step, all.loss, pieces.ofBlock, queue.complaint,
          queue.opName);
 }
 
 template <class T>
-void regularizedStats(const Queue &queue, const LossArguments<T> &all) {
-  forEachPiece(all, 4, [&](const LossArguments<T> &a, int64_t) {
-    launch(regularizedStatsKernel<T>, dim3(unsigned(a.rows)), dim3(rowThreads),
-           0, queue.stream, a, queue.complaint, queue.opName);
-  });
+void regularizedStats(const Queue &queue, const LossArguments<T> &all,
+                      const LossPieces &pieces) {
+  forEachPiece(all, pieces, 4,
+               [&](const LossArguments<T> &a, const auto &piece) {
+                 launch(regularizedStatsKernel<T>, dim3(unsigned(piece.count)),
+                        dim3(rowThreads), 0, queue.stream, a, queue.complaint,
+                        queue.opName);
+               });
 }
 
 template <class T>
-void regularizedCrossEntropy(const Queue &queue, const LossArguments<T> &all) {
+void regularizedCrossEntropy(const Queue &queue, const LossArguments<T> &all,
+                             const LossPieces &pieces) {
   double *losses = rowLosses(queue, 2 * all.rows);
-  forEachPiece(all, 4, [&](const LossArguments<T> &a, int64_t row) {
-    launch(regularizedCrossEntropyKernel<T>, dim3(unsigned(a.rows)),
-           dim3(rowThreads), 0, queue.stream, a, losses + row, queue.complaint,
-           queue.opName);
-  });
+  forEachPiece(
+      all, pieces, 4, [&](const LossArguments<T> &a, const auto &piece) {
+        launch(regularizedCrossEntropyKernel<T>, dim3(unsigned(piece.count)),
+               dim3(rowThreads), 0, queue.stream, a, losses + piece.row,
+               queue.complaint, queue.opName);
+      });
   for (int value = 0; value < 2; ++value)
     launch(lossKernel, dim3(1), dim3(rowThreads), 0, queue.stream, all.rows,
-           losses + value * all.rows, all.step, all.loss + value, all.ofBlock,
-           queue.complaint, queue.opName);
+           losses + value * all.rows, all.step, all.loss + value,
+           pieces.ofBlock, queue.complaint, queue.opName);
 }
 
 template <class T>
-void softmaxCrossEntropy(const Queue &queue, const LossArguments<T> &all) {
+void softmaxCrossEntropy(const Queue &queue, const LossArguments<T> &all,
+                         const LossPieces &pieces) {
   double *losses = rowLosses(queue, all.rows);
   const int64_t kept = keptBytes(all.cols * int64_t(sizeof(T)));
-  forEachPiece(all, 3, [&](const LossArguments<T> &a, int64_t row) {
-    launch(softmaxCrossEntropyKernel<T>, dim3(unsigned(a.rows)),
-           dim3(rowThreads), int(kept), queue.stream, a,
-           kept / int64_t(sizeof(T)), losses + row, queue.complaint,
-           queue.opName);
-  });
+  forEachPiece(all, pieces, 3,
+               [&](const LossArguments<T> &a, const auto &piece) {
+                 launch(softmaxCrossEntropyKernel<T>,
+                        dim3(unsigned(piece.count)), dim3(rowThreads),
+                        int(kept), queue.stream, a, kept / int64_t(sizeof(T)),
+                        losses + piece.row, queue.complaint, queue.opName);
+               });
   launch(lossKernel, dim3(1), dim3(rowThreads), 0, queue.stream, all.rows,
-         losses, all.step, all.loss, all.ofBlock, queue.complaint,
+         losses, all.step, all.loss, pieces.ofBlock, queue.complaint,
          queue.opName);
 }
 
 #define GRT_INSTANTIATE(T)                                                     \
-  template void softmaxStats(const Queue &, const LossArguments<T> &);         \
-  template void crossEntropy(const Queue &, const LossArguments<T> &);         \
-  template void softmaxCrossEntropy(const Queue &, const LossArguments<T> &);  \
-  template void regularizedStats(const Queue &, const LossArguments<T> &);     \
-  template void regularizedCrossEntropy(const Queue &, const LossArguments<T> &)
+  template void softmaxStats(const Queue &, const LossArguments<T> &,          \
+                             const LossPieces &);                              \
+  template void crossEntropy(const Queue &, const LossArguments<T> &,          \
+                             const LossPieces &);                              \
+  template void softmaxCrossEntropy(const Queue &, const LossArguments<T> &,   \
+                                    const LossPieces &);                       \
+  template void regularizedStats(const Queue &, const LossArguments<T> &,      \
+                                 const LossPieces &);                          \
+  template void regularizedCrossEntropy(                                       \
+      const Queue &, const LossArguments<T> &, const LossPieces &)
 GRT_INSTANTIATE(float);
 GRT_INSTANTIATE(double);
 GRT_INSTANTIATE(BF16);

@@ -240,11 +240,10 @@ __device__ void end([[maybe_unused]] Registers &...registers) {
 }
 
 /// Writes 16 rows from `first` on, times factor[0] (rows g) and factor[1] (rows
-/// g + 8), or with `adds` adds them to what is there.
-template <int D>
+/// g + 8), or with `Adds` adds them to what is there.
+template <int D, bool Adds = false>
 __device__ void storeRows(const float (&sums)[D / 8][4], const float *factor,
-                          BF16 *to, int64_t stride, int first, int end,
-                          bool adds = false) {
+                          BF16 *to, int64_t stride, int first, int end) {
   int lane = int(threadIdx.x) % warpSize_, g = lane / 4, t = lane % 4;
   for (int half = 0; half < 2; ++half) {
     int row = first + g + 8 * half;
@@ -254,7 +253,7 @@ __device__ void storeRows(const float (&sums)[D / 8][4], const float *factor,
       BF16 *place = to + row * stride + 8 * d + 2 * t;
       float low = sums[d][2 * half] * factor[half];
       float high = sums[d][2 * half + 1] * factor[half];
-      if (adds) {
+      if constexpr (Adds) {
         const auto there = load<2>(place);
         low += wide(there.at[0]);
         high += wide(there.at[1]);
@@ -696,7 +695,8 @@ template <int D>
 constexpr int keyGradBytes =
     2 * Matrix<D>::bytes + Tiles<D>::bytes + 4 * tileRows * int(sizeof(float));
 
-template <int D, bool Drops>
+/// `Adds`: to the gradients that are there.
+template <int D, bool Drops, bool Adds = false>
 __global__ void __launch_bounds__(blockThreads, keyGradBlocks<D>)
     tensorKeyGradKernel(Arguments a) {
   constexpr int Tile = tileRows;
@@ -792,10 +792,10 @@ __global__ void __launch_bounds__(blockThreads, keyGradBlocks<D>)
     }
   }
   const float scales[2] = {float(a.scale), float(a.scale)}, ones[2] = {1, 1};
-  storeRows<D>(sumK, scales, a.dk + kPlace, a.kStride, first, sight.keyRows,
-               a.addsKeys);
-  storeRows<D>(sumV, ones, a.dv + vPlace, a.vStride, first, sight.keyRows,
-               a.addsKeys);
+  storeRows<D, Adds>(sumK, scales, a.dk + kPlace, a.kStride, first,
+                     sight.keyRows);
+  storeRows<D, Adds>(sumV, ones, a.dv + vPlace, a.vStride, first,
+                     sight.keyRows);
 }
 
 /// Calls body with the width of a head, and whether anything may be dropped,
@@ -861,7 +861,8 @@ void tensorAttentionGrad(const Queue &queue, const Arguments &a) {
              dim3(blockThreads), Tiles<D>::bytes + ownBytes<D>(2), queue.stream,
              a);
     if (a.keyRows > 0)
-      launch(tensorKeyGradKernel<D, drops>,
+      launch(a.addsKeys ? tensorKeyGradKernel<D, drops, true>
+                        : tensorKeyGradKernel<D, drops>,
              blocksOver(a.keyRows, a.samples * a.kvHeads), dim3(blockThreads),
              keyGradBytes<D>, queue.stream, a);
   });
