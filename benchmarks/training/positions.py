@@ -30,7 +30,8 @@ import tempfile
 
 from cpu_ranks import ROOT, tool
 
-STRATEGIES = "single,cp2,up2,cp4,up4,tsp4,tp2.cp2,tp2.up2,cp2.tsp2"
+STRATEGIES = ("single,cp2,up2,ring2,cp4,up4,ring4,tsp4,tp2.cp2,tp2.up2,tp2.ring2,"
+              "cp2.tsp2")
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "attention_bias": False,
     "attention_dropout": 0.1, "hidden_act": "silu", "hidden_size": 64,

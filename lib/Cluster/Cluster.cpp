@@ -425,6 +425,8 @@ double GroupLink::seconds(Collective kind, double bytes) const {
     return pointToPointSeconds(*this, bytes);
   case Collective::AllToAll:
     return allToAllSeconds(*this, ranks, bytes, perNode);
+  case Collective::Shift:
+    return shiftSeconds(*this, ranks, bytes);
   }
   return 0;
 }
@@ -451,6 +453,10 @@ double allGatherSeconds(const Link &link, int64_t ranks, double bytes) {
 
 double reduceScatterSeconds(const Link &link, int64_t ranks, double bytes) {
   return allGatherSeconds(link, ranks, bytes);
+}
+
+double shiftSeconds(const Link &link, int64_t ranks, double bytes) {
+  return ranks < 2 ? 0 : pointToPointSeconds(link, bytes);
 }
 
 double allToAllSeconds(const Link &link, int64_t ranks, double bytes,

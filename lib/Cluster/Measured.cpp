@@ -65,6 +65,8 @@ StringRef collectiveName(Collective kind) {
     return "send";
   case Collective::AllToAll:
     return "all-to-all";
+  case Collective::Shift:
+    return "shift";
   }
   return "";
 }

@@ -129,6 +129,8 @@ void FunctionWork::add(Operation &op, int64_t samples) {
     addCollective(*this, Collective::AllToAll, exchange.getAxis(), bytes);
     movedBytes += 2.0 * double(bytes);
     kernels += nn::RowsAttr::of(exchange.getBlockType()).getSharers();
+  } else if (auto shift = dyn_cast<ShiftOp>(op)) {
+    addBuffer(Collective::Shift, shift.getAxis(), shift.getOutput());
   } else if (auto term = dyn_cast<FirstTermOp>(op)) {
     movedBytes +=
         2.0 * double(nn::countBytes(term.getOutput().getType(), samples));

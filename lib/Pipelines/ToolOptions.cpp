@@ -178,11 +178,11 @@ PlanOptions::PlanOptions(Tool &tool)
           cl::value_desc("neighbours|lowest"), cl::cat(tool.category())),
       paradigms(
           "paradigms",
-          cl::desc(
-              "what strategies are made of, some of "
-              "dp,zdp,sdp,tp,tsp,cp,scp,zcp,up,sup (default: dp,zdp,sdp,tp, "
-              "where samples are long the others as well; dp,sdp,tp "
-              "under --objective=paper)"),
+          cl::desc("what strategies are made of, some of "
+                   "dp,zdp,sdp,tp,tsp,cp,scp,zcp,up,sup,ring,sring (default: "
+                   "dp,zdp,sdp,tp, "
+                   "where samples are long the others as well; dp,sdp,tp "
+                   "under --objective=paper)"),
           cl::value_desc("LIST"), cl::cat(tool.category())),
       offload(
           "offload",

@@ -72,6 +72,20 @@ static std::array<std::optional<ParadigmDescriptor>, ParadigmRegistry::kMost>
             /*shardsOptimizer=*/true, LayerAxis::Context,
             /*alone=*/false, SearchedIn::Long, RestingState::Rows,
             PositionsMeet::ByHeads},
+        // Liu et al., "Ring Attention", arXiv 2310.01889.
+        ParadigmDescriptor{"ring", "ring attention",
+                           "context parallelism that passes keys round",
+                           /*splitsBatch=*/false, /*shardsParameters=*/false,
+                           /*shardsOptimizer=*/false, LayerAxis::Context,
+                           /*alone=*/false, SearchedIn::Request,
+                           RestingState::Rows, PositionsMeet::InRing},
+        ParadigmDescriptor{
+            "sring", "ring attention",
+            "context parallelism that passes keys round and shards parameters",
+            /*splitsBatch=*/false, /*shardsParameters=*/true,
+            /*shardsOptimizer=*/true, LayerAxis::Context,
+            /*alone=*/false, SearchedIn::Request, RestingState::Rows,
+            PositionsMeet::InRing},
 };
 static size_t paradigmCount = static_cast<size_t>(count_if(
     paradigmDescriptors, [](const auto &each) { return each.has_value(); }));
@@ -130,6 +144,8 @@ static std::string whyNotDescribed(const ParadigmDescriptor &descriptor) {
   // (C6)
   if (descriptor.exchangesHeads() && !descriptor.dividesPositions())
     return "heads are exchanged for positions that are divided";
+  if (descriptor.passesKeys() && !descriptor.dividesPositions())
+    return "keys are passed round where positions are divided";
   return "";
 }
 

@@ -118,14 +118,15 @@ private:
 
   LogicalResult addCollective(Operation *op, grt_collective collective,
                               Value in, Value out, Axis axis, int64_t acc,
-                              Stream stream, std::optional<StringRef> label) {
+                              Stream stream, std::optional<StringRef> label,
+                              int32_t distance = 0) {
     FailureOr<grt_buffer> input = getBuffer(op, in);
     FailureOr<grt_buffer> output = getBuffer(op, out);
     if (failed(input) || failed(output))
       return failure();
     program.communicate({uint32_t(collective), uint32_t(axis), uint32_t(acc),
-                         uint32_t(stream), /*name=*/0, /*argument=*/0, *input,
-                         *output},
+                         uint32_t(stream), /*name=*/0, /*argument=*/distance,
+                         *input, *output},
                         label.value_or(op->getName().stripDialect()));
     return success();
   }
@@ -170,6 +171,11 @@ private:
           return addCollective(op, GRT_ALL_TO_ALL, op.getSource(),
                                op.getDestination(), op.getAxis(), 0,
                                op.getStream(), op.getLabel());
+        })
+        .Case([&](ShiftOp op) {
+          return addCollective(
+              op, GRT_SHIFT, op.getSource(), op.getDestination(), op.getAxis(),
+              0, op.getStream(), op.getLabel(), int32_t(op.getDistance()));
         })
         .Case([&](RecordOp op) { return order(op, false); })
         .Case([&](WaitOp op) { return order(op, true); })

@@ -524,8 +524,8 @@ TEST(Cluster, wrong_optional_parts_are_refused) {
             "test.yaml: collectives[3]: expected 2 ranks, found 4");
   EXPECT_EQ(error("kind: all-gather", "kind: gossip"),
             "test.yaml: collectives[2]: expected kind 'all-reduce', "
-            "'all-gather', 'reduce-scatter', 'send' or 'all-to-all', found "
-            "'gossip'");
+            "'all-gather', 'reduce-scatter', 'send', 'all-to-all' or 'shift', "
+            "found 'gossip'");
   EXPECT_NE(error("[3MiB, 20us]", "[3MiB, 20]")
                 .find("test.yaml: collectives[0].times[1]: expected"),
             std::string::npos);
@@ -588,6 +588,9 @@ TEST(Cluster, ring_times) {
   // A member sends three quarters of its buffer.
   EXPECT_DOUBLE_EQ(allToAllSeconds(link, 4, 4e9, 1), 3 * (1e-6 + 1));
   EXPECT_EQ(allToAllSeconds(link, 1, 4e9, 1), 0);
+  // And the whole of it to the next.
+  EXPECT_DOUBLE_EQ(shiftSeconds(link, 4, 4e9), 1e-6 + 4);
+  EXPECT_EQ(shiftSeconds(link, 1, 4e9), 0);
   EXPECT_EQ(allReduceSeconds(link, 1, 4e9), 0);
   EXPECT_DOUBLE_EQ(pointToPointSeconds(link, 1e9), 1 + 1e-6);
 }

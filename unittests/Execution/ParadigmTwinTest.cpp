@@ -133,10 +133,10 @@ TEST_F(ParadigmTwinTest, EveryStrategyOfFourRanks) {
                   options);
     }
   // Of two ranks rep, fsd, osd; of four these, and with two levels fsd and osd
-  // beside tp, tsp and rep, fsd beside scp and sup, osd beside zcp, and rep
-  // beside dp, sdp, zdp, cp, scp, zcp, up and sup, in both orders. All are there with
-  // recomputation, too.
-  EXPECT_EQ(tried, 2 * (3 + 3 + 2 * (9 + 8)));
+  // beside tp, tsp and rep, fsd beside scp, sup and sring, osd beside zcp, and
+  // rep beside dp, sdp, zdp, cp, scp, zcp, up, sup, ring and sring, in both
+  // orders. All are there with recomputation, too.
+  EXPECT_EQ(tried, 2 * (3 + 3 + 2 * (10 + 10)));
 }
 
 /// Ranks of an axis that splits nothing of the body compute the same, dropout

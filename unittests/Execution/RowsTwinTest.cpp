@@ -193,7 +193,8 @@ TEST_F(RowsTwinTest, ContextParallelismUnderOtherSchedules) {
     }
 }
 
-/// Of causal attention every rank has the same products, a share of the whole.
+/// Of causal attention every rank has the same products, a share of the whole:
+/// in a ring in all of its steps together.
 TEST_F(RowsTwinTest, BalancedBlocksHaveEqualWork) {
   TwinModel model;
   model.family = "llama";
@@ -213,8 +214,14 @@ TEST_F(RowsTwinTest, BalancedBlocksHaveEqualWork) {
   for (int64_t samples : {1, 3}) {
     const double whole = attentionFlops("single", samples);
     EXPECT_GT(whole, 0);
-    for (auto [text, ranks] :
-         {std::pair{"cp2", 2}, {"cp3", 3}, {"cp4", 4}, {"scp8", 8}})
+    for (auto [text, ranks] : {std::pair{"cp2", 2},
+                               {"cp3", 3},
+                               {"cp4", 4},
+                               {"scp8", 8},
+                               {"ring2", 2},
+                               {"ring3", 3},
+                               {"ring4", 4},
+                               {"sring8", 8}})
       EXPECT_DOUBLE_EQ(attentionFlops(text, samples), whole / ranks) << text;
     EXPECT_DOUBLE_EQ(attentionFlops("tp2.cp2", samples), whole / 4);
   }
@@ -318,6 +325,93 @@ TEST_F(RowsTwinTest, ExchangedHeadsBesideOtherLevels) {
   }
 }
 
+/// Ring attention: keys and values go round, and each step adds what the block
+/// that has arrived gives; backward their gradients go with them. Queries that
+/// see none of a step's keys, blocks of several samples, and dropout by global
+/// positions, whose numbers four keys share.
+TEST_F(RowsTwinTest, KeysInARing) {
+  for (const char *family : {"gpt2", "llama"}) {
+    TwinModel model;
+    model.family = family;
+    model.positions = 24;
+    model.layers = 2;
+    model.heads = 4;
+    model.keyHeads = 2;
+    for (const char *text : {"ring2", "ring4", "ring3.ckpt", "dp2.ring2",
+                             "sring4.ckpt", "sring2.sdp2", "ring4.ckpt"})
+      for (int64_t samples : {1, 3}) {
+        Strategy strategy = parse(text);
+        expectTwins(model, uniformPlan(model, 1, strategy,
+                                       2 * samples * strategy.sampleShards(), 2,
+                                       "1f1b"));
+      }
+  }
+}
+
+/// Key masks, learned positions, normed queries, gates behind attention, turned
+/// pairs that are neighbours and images, with and without causal masking.
+TEST_F(RowsTwinTest, KeysInARingOfFamilies) {
+  for (const char *family :
+       {"bert", "vit", "opt", "olmo2", "phi", "glm", "falcon", "qwen2"}) {
+    TwinModel model;
+    model.family = family;
+    model.layers = 2;
+    model.heads = 4;
+    model.keyHeads = 2;
+    // Of images four samples of 7 positions.
+    const int64_t samples = model.family == "vit" ? 4 : 1;
+    expectTwins(model,
+                uniformPlan(model, 1, parse("ring4"), 2 * samples, 2, "1f1b"));
+  }
+}
+
+/// Beside heads of tensor parallelism, in two stages, under backward passes in
+/// two parts and beside layers of other strategies.
+TEST_F(RowsTwinTest, KeysInARingBesideOtherLevels) {
+  TwinModel model;
+  model.family = "llama";
+  model.layers = 4;
+  model.heads = 4;
+  model.keyHeads = 2;
+  for (auto [text, stages, schedule] : {std::tuple{"ring2.tp2", 1, "1f1b"},
+                                        {"tp2.ring2.ckpt", 2, "1f1b"},
+                                        {"ring2", 2, "zb-h1"},
+                                        {"sring2", 2, "zb-h2"},
+                                        {"ring4", 2, "gpipe"}})
+    expectTwins(model,
+                uniformPlan(model, stages, parse(text),
+                            4 * parse(text).sampleShards(), 4, schedule));
+  TwinPlan plan = uniformPlan(model, 2, parse("ring4"), 2, 2, "1f1b");
+  const char *others[] = {"ring4", "cp4", "tp2.ring2", "sring4.ckpt", "tp4"};
+  for (auto [layer, strategy] : llvm::enumerate(plan.strategies))
+    strategy = parse(others[layer % std::size(others)]);
+  expectTwins(model, plan);
+}
+
+/// What a ring cannot pass on is named, with the reason.
+TEST_F(RowsTwinTest, KeysInARingAreRefusedByName) {
+  for (auto [family, why] :
+       {std::pair{"mistral",
+                  "has a window, of whose keys a ring would pass all "
+                  "on"},
+        {"t5", "has biases by distance, and a step of a ring adds none"},
+        {"bloom", "changes scores by a cap or by distances, and a step of a "
+                  "ring does not"},
+        {"swin", "mixes positions otherwise than attention does"}}) {
+    TwinModel model;
+    model.family = family;
+    model.layers = 3;
+    TwinRun run =
+        runTwin(context, model,
+                uniformPlan(model, 1, parse("ring2"), 8, 2, "1f1b"), {});
+    EXPECT_NE(run.error.find(std::string(why) +
+                             ": expected no 'ring', which passes keys and "
+                             "values round"),
+              std::string::npos)
+        << run.error;
+  }
+}
+
 TEST_F(RowsTwinTest, ContextParallelismInSmallerTypes) {
   TwinModel model;
   model.layers = 2;
@@ -325,7 +419,8 @@ TEST_F(RowsTwinTest, ContextParallelismInSmallerTypes) {
     // Biases of keys, which the twin's LLaMA has, get no gradient but what is
     // rounded.
     model.family = dtype == std::string("f32") ? "llama" : "mistral";
-    for (const char *text : {"cp4", "dp2.cp2.ckpt", "up2.tp2", "cp2.tsp2"}) {
+    for (const char *text :
+         {"cp4", "dp2.cp2.ckpt", "up2.tp2", "cp2.tsp2", "ring4.ckpt"}) {
       TwinOptions options;
       options.dtype = dtype;
       Strategy strategy = parse(text);
@@ -423,7 +518,8 @@ TEST_F(RowsTwinTest, OnDevicesWithStreams) {
     expectTwins(model, uniformPlan(model, 2, parse(text), 16, 4, "1f1b"),
                 options);
   for (const char *text :
-       {"cp2.sdp2", "cp4.ckpt", "up4.ckpt", "up2.tp2", "cp2.tsp2.ckpt"}) {
+       {"cp2.sdp2", "cp4.ckpt", "up4.ckpt", "up2.tp2", "cp2.tsp2.ckpt",
+        "ring4.ckpt"}) {
     Strategy strategy = parse(text);
     expectTwins(
         model,
@@ -475,7 +571,8 @@ TEST_F(RowsTwinTest, RowsThatRanksDoNotDivideAreRefused) {
 /// Calls and bytes of the device's collectives, of all ranks.
 struct Moved {
   std::atomic<uint64_t> reduceCalls, reduceBytes, gatherCalls, gatherBytes,
-      scatterCalls, scatterBytes, exchangeCalls, exchangeBytes;
+      scatterCalls, scatterBytes, exchangeCalls, exchangeBytes, shiftCalls,
+      shiftBytes;
 } moved;
 const grt_device_collectives *counted = nullptr;
 
@@ -519,6 +616,18 @@ void countCollectives(grt_device &device) {
     return counted->all_to_all(state, group, stream, in, out, bytes, message,
                                capacity);
   };
+  table.exchange_in_group =
+      [](void *state, void *group, uint32_t stream,
+         const grt_exchange_piece *sends, uint64_t sendCount,
+         const grt_exchange_piece *receives, uint64_t receiveCount,
+         char *message, size_t capacity) {
+        ++moved.shiftCalls;
+        for (uint64_t i = 0; i < sendCount; ++i)
+          moved.shiftBytes += sends[i].bytes;
+        return counted->exchange_in_group(state, group, stream, sends,
+                                          sendCount, receives, receiveCount,
+                                          message, capacity);
+      };
   device.local_collectives = &table;
 }
 
@@ -534,18 +643,20 @@ TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
   const int64_t microBatches = 2, samples = 4;
   for (const char *text :
        {"tsp2", "tsp4", "tsp4.ckpt", "cp2", "cp4", "cp4.ckpt", "tp2.cp2", "up2",
-        "up4.ckpt", "tp2.up2", "cp2.tsp2", "tsp2.cp2.ckpt", "up2.tsp2"}) {
+        "up4.ckpt", "tp2.up2", "cp2.tsp2", "tsp2.cp2.ckpt", "up2.tsp2", "ring2",
+        "ring4.ckpt", "tp2.ring2"}) {
     SCOPED_TRACE(text);
     Strategy strategy = parse(text);
     const auto ranks = uint64_t(strategy.devices());
     // Of two more steps, so without what is done once.
-    std::array<std::array<uint64_t, 8>, 2> runs;
+    std::array<std::array<uint64_t, 10>, 2> runs;
     for (size_t i : {0, 1}) {
       options.steps = i ? 3 : 1;
       for (auto *count :
            {&moved.reduceCalls, &moved.reduceBytes, &moved.gatherCalls,
             &moved.gatherBytes, &moved.scatterCalls, &moved.scatterBytes,
-            &moved.exchangeCalls, &moved.exchangeBytes})
+            &moved.exchangeCalls, &moved.exchangeBytes, &moved.shiftCalls,
+            &moved.shiftBytes})
         *count = 0;
       TwinRun run =
           runTwin(context, model,
@@ -553,9 +664,10 @@ TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
                               microBatches, "1f1b"),
                   options);
       ASSERT_EQ(run.error, "");
-      runs[i] = {moved.reduceCalls,   moved.reduceBytes,  moved.gatherCalls,
-                 moved.gatherBytes,   moved.scatterCalls, moved.scatterBytes,
-                 moved.exchangeCalls, moved.exchangeBytes};
+      runs[i] = {moved.reduceCalls,   moved.reduceBytes,   moved.gatherCalls,
+                 moved.gatherBytes,   moved.scatterCalls,  moved.scatterBytes,
+                 moved.exchangeCalls, moved.exchangeBytes, moved.shiftCalls,
+                 moved.shiftBytes};
     }
 
     ImportOptions import;
@@ -564,7 +676,7 @@ TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
         model.config(), "config.json", import, context));
     auto layers =
         llvm::cantFail(createIRLayerModel(*module, "adamw", {"cuda", 1}));
-    std::array<uint64_t, 8> listed = {};
+    std::array<uint64_t, 10> listed = {};
     for (size_t layer = 0; layer < layers->layerCount(); ++layer) {
       LayerFootprint footprint = llvm::cantFail(
           layers->footprint(layers->kindOf(layer), strategy, samples));
@@ -576,25 +688,30 @@ TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
         size_t kind = each.kind == Collective::AllReduce   ? 0
                       : each.kind == Collective::AllGather ? 2
                       : each.kind == Collective::AllToAll  ? 6
+                      : each.kind == Collective::Shift     ? 8
                                                            : 4;
         EXPECT_TRUE(kind != 4 || each.kind == Collective::ReduceScatter);
         listed[kind] += once ? uint64_t(!std::exchange(sums, true))
                              : uint64_t(each.calls * times);
-        // A list has whole buffers, a call of the others a rank's block.
+        // A list has whole buffers, a call of the others a rank's block, of a
+        // shift its own.
         const int64_t members =
             each.among == CollectiveGroup::Tensor
                 ? strategy.degree(strategy.on(LayerAxis::Tensor))
             : each.among == CollectiveGroup::Context
                 ? strategy.degree(strategy.on(LayerAxis::Context))
                 : int64_t(ranks);
-        listed[kind + 1] +=
-            uint64_t(each.bytes * times / (kind == 0 ? 1 : members));
+        listed[kind + 1] += uint64_t(each.bytes * times /
+                                     (kind == 0 || kind == 8 ? 1 : members));
       }
     }
     for (size_t i = 0; i < listed.size(); ++i)
       EXPECT_EQ((runs[1][i] - runs[0][i]) / 2 / ranks, listed[i]) << i;
-    const bool exchanges = llvm::StringRef(text).contains("up");
-    EXPECT_GT(listed[exchanges ? 6 : 4], 0u);
+    const llvm::StringRef name = text;
+    EXPECT_GT(listed[name.contains("ring") ? 8
+                     : name.contains("up") ? 6
+                                           : 4],
+              0u);
   }
 }
 

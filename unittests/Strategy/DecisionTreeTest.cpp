@@ -85,12 +85,12 @@ TEST(DecisionTree, lists_of_paradigms_are_read) {
     return llvm::toString(parseParadigms(text).takeError());
   };
   EXPECT_EQ(errorOf("dp,ep"), "expected 'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', "
-                              "'scp', 'zcp', 'up' or 'sup', separated "
-                              "by commas, found 'ep'");
+                              "'scp', 'zcp', 'up', 'sup', 'ring' or 'sring', "
+                              "separated by commas, found 'ep'");
   EXPECT_EQ(errorOf("dp,tp,dp"), "'dp' stands twice");
   EXPECT_EQ(errorOf(""), "expected 'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', "
-                         "'scp', 'zcp', 'up' or 'sup', separated by "
-                         "commas, found ''");
+                         "'scp', 'zcp', 'up', 'sup', 'ring' or 'sring', "
+                         "separated by commas, found ''");
 }
 
 TEST(DecisionTree, strategies_are_distinct_sorted_and_fill_the_group) {

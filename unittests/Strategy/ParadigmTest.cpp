@@ -108,6 +108,14 @@ TEST_F(ParadigmTest, RefusesWhatBreaksAConstraint) {
                  }),
             "paradigm 'bad': heads are exchanged for positions that are "
             "divided");
+  EXPECT_EQ(with("bad",
+                 [](ParadigmDescriptor &d) {
+                   d.axis = LayerAxis::Tensor;
+                   d.resting = RestingState::Rows;
+                   d.meet = PositionsMeet::InRing;
+                 }),
+            "paradigm 'bad': keys are passed round where positions are "
+            "divided");
   EXPECT_FALSE(ParadigmRegistry::find("bad"));
 }
 
@@ -120,7 +128,7 @@ TEST_F(ParadigmTest, NotationReadsAndWritesThem) {
   }
   EXPECT_EQ(ParadigmRegistry::names(),
             "'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', 'scp', 'zcp', 'up', 'sup', "
-            "'rep', 'fsd', 'osd' or 'ctx'");
+            "'ring', 'sring', 'rep', 'fsd', 'osd' or 'ctx'");
   EXPECT_EQ(refusal("fsd2.dp2"),
             "invalid strategy 'fsd2.dp2': 'fsd' is fully sharded data "
             "parallelism, expected no 'dp' beside it");
@@ -197,7 +205,9 @@ TEST_F(ParadigmTest, GradientsAreSummedOverSamplesAndPositions) {
          "'zcp' is context parallelism whose optimizer state is sharded, "
          "expected no 'dp' beside it"},
         {"cp2.scp2", "'scp' and 'cp' both divide rows, expected one of them"},
-        {"up2.cp2", "'cp' and 'up' both divide rows, expected one of them"}})
+        {"up2.cp2", "'cp' and 'up' both divide rows, expected one of them"},
+         {"cp2.ring2",
+          "'cp' and 'ring' both divide rows, expected one of them"}})
     EXPECT_EQ(refusal(text),
               "invalid strategy '" + std::string(text) + "': " + why);
 }
@@ -211,6 +221,18 @@ TEST_F(ParadigmTest, HeadsAreExchangedByContextParallelism) {
     EXPECT_EQ(found.executedAs(), like);
     EXPECT_EQ(found.groupInside(), "cp");
     EXPECT_FALSE((*ParadigmRegistry::find(like))->exchangesHeads());
+  }
+}
+
+/// So does ring attention.
+TEST_F(ParadigmTest, KeysArePassedRoundByContextParallelism) {
+  for (auto [name, like] : {std::pair{"ring", "cp"}, {"sring", "scp"}}) {
+    ParadigmDescriptor found = **ParadigmRegistry::find(name);
+    EXPECT_TRUE(found.passesKeys());
+    EXPECT_FALSE(found.exchangesHeads());
+    EXPECT_EQ(found.executedAs(), like);
+    EXPECT_EQ(found.groupInside(), "cp");
+    EXPECT_FALSE((*ParadigmRegistry::find(like))->passesKeys());
   }
 }
 

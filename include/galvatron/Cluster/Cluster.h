@@ -118,9 +118,9 @@ struct GroupLink : Link {
   std::array<const CollectiveTable *, kCollectiveCount> tables = {};
 
   /// Seconds of one collective; `bytes` is the size of the full (not sharded)
-  /// buffer, of an all-to-all that of one member. A table answers if there is
-  /// one, the formulas below if not; an all-reduce without a table is a
-  /// reduce-scatter and an all-gather.
+  /// buffer, of an all-to-all or a shift that of one member. A table answers if
+  /// there is one, the formulas below if not; an all-reduce without a table is
+  /// a reduce-scatter and an all-gather.
   double seconds(Collective kind, double bytes) const;
 };
 
@@ -302,6 +302,8 @@ double allGatherSeconds(const Link &link, int64_t ranks, double bytes);
 double allToAllSeconds(const Link &link, int64_t ranks, double bytes,
                        int64_t perNode);
 double reduceScatterSeconds(const Link &link, int64_t ranks, double bytes);
+/// A step of a ring: every member sends its buffer of `bytes` to the next.
+double shiftSeconds(const Link &link, int64_t ranks, double bytes);
 double pointToPointSeconds(const Link &link, double bytes);
 
 } // namespace galvatron

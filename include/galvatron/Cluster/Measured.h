@@ -59,8 +59,15 @@ private:
   std::vector<Point> curve;
 };
 
-enum class Collective { AllReduce, AllGather, ReduceScatter, Send, AllToAll };
-inline constexpr int kCollectiveCount = 5;
+enum class Collective {
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  Send,
+  AllToAll,
+  Shift, ///< every member sends its buffer to the next, around the group
+};
+inline constexpr int kCollectiveCount = 6;
 llvm::StringRef collectiveName(Collective kind);
 std::optional<Collective> parseCollective(llvm::StringRef name);
 /// "'all-reduce', 'all-gather', .. or 'all-to-all'", for messages.

@@ -55,6 +55,7 @@ enum class RestingState : uint8_t {
 enum class PositionsMeet : uint8_t {
   Gathered, ///< every rank gathers keys and values and has its own queries
   ByHeads, ///< all-to-alls give every rank all positions of a part of the heads
+  InRing,  ///< keys and values are passed round, and met step by step
 };
 
 /// Which of the executor's groups the ranks of a level are. A rank has at most
@@ -84,7 +85,7 @@ enum class SearchedIn : uint8_t {
 /// - (C4) what shards the optimizer alone stands alone: sums once a step are
 ///   those of one group;
 /// - (C5) rows are divided among ranks that have an axis;
-/// - (C6) positions meet by heads where they are divided.
+/// - (C6) positions meet by heads or in a ring where they are divided.
 struct ParadigmDescriptor {
   llvm::StringLiteral name;
   /// Purpose of its collectives, for refusals and reports.
@@ -108,6 +109,9 @@ struct ParadigmDescriptor {
   }
   /// True if the ranks divide heads, where operations mix positions.
   bool exchangesHeads() const { return meet == PositionsMeet::ByHeads; }
+  /// True if the ranks pass keys and values round, where operations mix
+  /// positions.
+  bool passesKeys() const { return meet == PositionsMeet::InRing; }
   /// True if every rank has a term of each gradient, of its samples or
   /// positions.
   bool hasTerms() const { return splitsBatch || dividesPositions(); }
@@ -172,8 +176,9 @@ public:
   /// found by name
   /// (`tsp`, tensor and sequence parallelism; `cp`, context parallelism; `scp`
   /// and `zcp`, the same with sharded parameters and optimizer states; `up`,
-  /// Ulysses, and `sup`). Data parallel; sharded data parallel (ZeRO-3); tensor
-  /// parallel; data parallel with a sharded optimizer (ZeRO-1).
+  /// Ulysses, and `sup`; `ring`, ring attention, and `sring`). Data parallel;
+  /// sharded data parallel (ZeRO-3); tensor parallel; data parallel with a
+  /// sharded optimizer (ZeRO-1).
   static const Paradigm DP, SDP, TP, ZDP;
 
 private:
@@ -195,7 +200,7 @@ inline constexpr Paradigm Paradigm::ZDP{uint8_t(3)};
 class ParadigmRegistry {
 public:
   /// Most paradigms that there may be.
-  static constexpr size_t kMost = 16;
+  static constexpr size_t kMost = 24;
 
   /// Adds one behind the others; refuses what breaks a constraint, or one more
   /// than `kMost`.

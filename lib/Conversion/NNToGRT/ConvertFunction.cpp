@@ -493,6 +493,11 @@ bool FunctionConverter::emitRows(Operation *op) {
     exchangeRows(builder, exchange, getBuffer(exchange.getInput()),
                  newTransient(bufferType(exchange.getPartType())),
                  getBuffer(exchange.getOutput()));
+  } else if (auto shift = dyn_cast<mlir::galvatron::ShiftOp>(op)) {
+    ShiftOp::create(builder, op->getLoc(), getBuffer(shift.getInput()),
+                    getBuffer(shift.getOutput()), /*distance=*/1,
+                    static_cast<Axis>(shift.getAxis()),
+                    builder.getStringAttr("shift"));
   } else if (auto slice = dyn_cast<mlir::galvatron::SliceRowsOp>(op)) {
     sliceRows(builder, slice, getBuffer(slice.getInput()),
               getBuffer(slice.getOutput()));

@@ -103,7 +103,8 @@ constexpr bool isAttentionGrad(uint32_t kernel) {
   return kernel == GRT_KERNEL_ATTENTION_GRAD ||
          kernel == GRT_KERNEL_BIASED_ATTENTION_GRAD ||
          kernel == GRT_KERNEL_SHAPED_ATTENTION_GRAD ||
-         kernel == GRT_KERNEL_WINDOW_ATTENTION_GRAD;
+         kernel == GRT_KERNEL_WINDOW_ATTENTION_GRAD ||
+         kernel == GRT_KERNEL_RING_ATTENTION_GRAD;
 }
 constexpr bool isWindowAttention(uint32_t kernel) {
   return kernel == GRT_KERNEL_WINDOW_ATTENTION ||
@@ -115,7 +116,8 @@ constexpr bool isBiasedAttention(uint32_t kernel) {
 }
 constexpr bool isAttention(uint32_t kernel) {
   return kernel == GRT_KERNEL_ATTENTION || isAttentionGrad(kernel) ||
-         kernel == GRT_KERNEL_SHAPED_ATTENTION || isBiasedAttention(kernel) ||
+         kernel == GRT_KERNEL_SHAPED_ATTENTION ||
+         kernel == GRT_KERNEL_RING_ATTENTION || isBiasedAttention(kernel) ||
          isWindowAttention(kernel);
 }
 /// Among their buffers the scratch.
@@ -126,6 +128,8 @@ constexpr int attentionScratch(bool backward) {
       int(ShapedAttention::scratch) == int(Attention::scratch) &&
       int(ShapedAttentionGrad::scratch) == int(AttentionGrad::scratch) &&
       int(WindowAttention::scratch) == int(Attention::scratch) &&
+      int(RingAttention::scratch) == int(Attention::scratch) &&
+      int(RingAttentionGrad::scratch) == int(AttentionGrad::scratch) &&
       int(BiasedAttentionGrad::scratch) == int(AttentionGrad::scratch) &&
       int(WindowAttentionGrad::scratch) == int(AttentionGrad::scratch));
   return backward ? int(AttentionGrad::scratch) : int(Attention::scratch);
@@ -274,7 +278,12 @@ public:
   template <class Visit>
   void forEachRowPiece(int64_t rows, int64_t balanced, Visit visit,
                        int64_t ofBlock = 0) const {
-    const BlockNumber block = blockNumber(ofBlock);
+    forEachRowPieceOf(blockNumber(ofBlock), rows, balanced, visit);
+  }
+  /// The same of a block that may be another rank's.
+  template <class Visit>
+  static void forEachRowPieceOf(BlockNumber block, int64_t rows,
+                                int64_t balanced, Visit visit) {
     if (balanced == 0)
       return visit(RowPiece{0, block.index * rows, rows});
     if (rows % 2 != 0)
@@ -295,7 +304,14 @@ public:
   template <class Visit>
   void forEachRowRun(int64_t rows, int64_t length, int64_t balanced,
                      Visit visit) const {
-    forEachRowPiece(rows, balanced, [&](const RowPiece &piece) {
+    forEachRowRunOf(at().block_index, rows, length, balanced, visit);
+  }
+  /// The same of block `block`.
+  template <class Visit>
+  void forEachRowRunOf(int64_t block, int64_t rows, int64_t length,
+                       int64_t balanced, Visit visit) const {
+    const BlockNumber blockOf = {block, at().block_count};
+    forEachRowPieceOf(blockOf, rows, balanced, [&](const RowPiece &piece) {
       for (int64_t row = 0; row < piece.count;) {
         const int64_t number = piece.number + row, first = number % length;
         const int64_t left = piece.count - row, behind = length - first;
@@ -316,6 +332,16 @@ public:
                       " ranks must make up samples of " +
                       std::to_string(length) + " positions");
     return all / length;
+  }
+  /// The block whose keys the step of a ring has, `distance` in front of this
+  /// rank's. Throws unless `allRows` are those of all blocks of `rows` rows.
+  int64_t blockOfStep(int64_t rows, int64_t allRows, int64_t distance) const {
+    if (rows * at().block_count != allRows)
+      throw CallError("blocks of " + std::to_string(rows) + " rows of " +
+                      std::to_string(at().block_count) +
+                      " ranks must make up " + std::to_string(allRows) +
+                      " rows of a ring");
+    return (at().block_index + at().block_count - distance) % at().block_count;
   }
   /// Throws unless integers of all rows, tokens or labels, are those of this
   /// rank's rows, or with `allRows` of the rows of all blocks.

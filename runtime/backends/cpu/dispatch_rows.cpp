@@ -223,6 +223,13 @@ template <class T> void runSoftCapGrad(const Call &call) {
                               call.buffer<T>(K::dx), call.real(K::cap));
 }
 
+template <class T> void runRound(const Call &call) {
+  using K = kernels::Round;
+  call.table<T>().round(call.threads(), call.ints<K>().n,
+                        call.buffer<Accumulator<T>>(K::x),
+                        call.buffer<T>(K::y));
+}
+
 template <class T> void runClip(const Call &call) {
   using K = kernels::Clip;
   call.checkCap(call.real(K::limit));
@@ -503,6 +510,7 @@ GRT_CPU_KERNEL(PlainNorm)
 GRT_CPU_KERNEL(PlainNormGrad)
 GRT_CPU_KERNEL(ColumnScale)
 GRT_CPU_KERNEL(ColumnScaleGrad)
+GRT_CPU_KERNEL(Round)
 GRT_CPU_KERNEL(CenteredNorm)
 GRT_CPU_KERNEL(CenteredNormGrad)
 GRT_CPU_KERNEL(LayerNormGrad)

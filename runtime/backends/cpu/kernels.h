@@ -87,8 +87,8 @@ template <class T> struct WindowBias {
   int64_t side() const { return 2 * window - 1; }
 };
 
-/// Arguments of ATTENTION, BIASED_ATTENTION, SHAPED_ATTENTION, WINDOW_ATTENTION
-/// and their gradients; names as in abi.h.
+/// Arguments of ATTENTION, BIASED_ATTENTION, SHAPED_ATTENTION,
+/// WINDOW_ATTENTION, RING_ATTENTION and their gradients; names as in abi.h.
 template <class T> struct AttentionArguments {
   const T *q, *k, *v;
   T *o;
@@ -118,7 +118,11 @@ template <class T> struct AttentionArguments {
   /// The last key that query 0 sees under causal masking: keys of a sample less
   /// its queries, and `firstQuery`.
   int64_t diagonal;
-  bool addsKeys; ///< to what dk and dv have, backward only
+  bool addsKeys;    ///< to what dk and dv have, backward only
+  int64_t firstKey; ///< position of key 0 in its sample
+  /// Of a step of a ring, what stands in the place of o, or backward of dq, dk
+  /// and dv: sums over steps, which others have added to. Null: no ring.
+  Accumulator<T> *oSums, *dqSums, *dkSums, *dvSums;
   int workers;
   Accumulator<T> *const *scratch; ///< one block per worker
 };
@@ -284,6 +288,7 @@ template <class T> struct KernelTable {
   void (*softCap)(int threads, int64_t n, const T *x, T *y, double cap);
   void (*softCapGrad)(int threads, int64_t n, const T *y, const T *dy, T *dx,
                       double cap);
+  void (*round)(int threads, int64_t n, const Accumulator<T> *x, T *y);
   void (*clip)(int threads, int64_t n, const T *x, T *y, double limit);
   void (*clipGrad)(int threads, int64_t n, const T *x, const T *dy, T *dx,
                    double limit);

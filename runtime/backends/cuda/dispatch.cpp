@@ -506,6 +506,25 @@ template <class T> void runCachedAttention(const Call &call) {
   refuseKept(call);
 }
 
+/// Throws for the kernels of attention in a ring.
+static void refuseRing(uint32_t kernel) {
+  throw CallError(std::string("kernel ") + kernelForms[kernel].name +
+                  " is not of the cuda backend: attention in a ring (ring, "
+                  "sring) runs on CPU ranks");
+}
+
+template <class T> void runRingAttention(const Call &call) {
+  refuseRing(call.op().kernel);
+}
+
+template <class T> void runRingAttentionGrad(const Call &call) {
+  refuseRing(call.op().kernel);
+}
+
+template <class T> void runRound(const Call &call) {
+  refuseRing(call.op().kernel);
+}
+
 namespace {
 
 template <class K, class T> void windowAttention(const Call &call) {
@@ -925,8 +944,19 @@ void launchCall(const grt_call &call) {
                       : entry.bf16)(Call(call));
 }
 
+/// Throws for a step of a ring when a program is loaded, and not in its first
+/// step.
+static void refuseRings(const grt_kernel_op &op) {
+  visitKernel(op.kernel, [&](auto kernel) {
+    if constexpr (requires { intsOf<decltype(kernel)>(op).distance; })
+      refuseRing(op.kernel);
+    return true;
+  });
+}
+
 void prepareCall(Rank &rank, const grt_kernel_op &op) {
   checkForm(op);
+  refuseRings(op);
   rank.queue(nameOf(op)); // its workspace
   if (isProduct(op.kernel) && rank.products)
     prepareProduct(rank, op);

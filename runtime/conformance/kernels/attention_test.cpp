@@ -721,6 +721,126 @@ TEST_P(Attention, blocks_of_queries_of_wide_heads_recombine) {
   blocksOfQueries(/*length=*/72, /*heads=*/2, /*kvHeads=*/1, /*dim=*/64);
 }
 
+/// The steps of a ring: every rank meets the blocks of keys one after the
+/// other. What the steps give together is what whole samples do, gradients of
+/// keys in the order in which the ranks add to them; rows are in order or
+/// balanced, and without causal masking key masks stay.
+TEST_P(Attention, steps_of_a_ring_recombine) {
+  const int64_t samples = 2, length = 18, heads = 4, kvHeads = 2, dim = 5;
+  const int64_t ranks = 3, own = samples * length / ranks;
+  const int64_t width = heads * dim, kvWidth = kvHeads * dim;
+  const int64_t rows = samples * length;
+  Random random(67);
+  const Values qs = random.values(rows * width);
+  const Values ks = random.values(rows * kvWidth);
+  const Values vs = random.values(rows * kvWidth);
+  const Values douts = random.values(rows * width);
+  const Values reals = {0.4, 0.25};
+  Values seen;
+  for (int64_t row = 0; row < rows; ++row)
+    seen.push_back(row % length < length - 2 - row / length ? 1 : 0);
+  device.at.first_sample = 3;
+  const int64_t bytes = dtype() == GRT_F64 ? 8 : 4;
+  const uint32_t element = dtype() == GRT_BF16 ? 2 : uint32_t(bytes);
+  auto scratch = sums(int64_t(attentionScratchBytes(
+                          samples, length, rows, heads, kvHeads, dim, element,
+                          /*backward=*/true, false)) /
+                      bytes);
+  auto k = input(ks), v = input(vs), q = input(qs), dout = input(douts),
+       mask = integers(seen);
+  for (auto [causal, balanced, masked] :
+       {std::tuple<int64_t, int64_t, int64_t>{1, 0, 0},
+        {1, 1, 0},
+        {0, 0, 0},
+        {0, 0, 1},
+        {0, 1, 1}}) {
+    device.at.block_index = 0;
+    device.at.block_count = 1;
+    auto o = output(rows * width), lse = sums(rows * heads),
+         dq = output(rows * width), dk = output(rows * kvWidth),
+         dv = output(rows * kvWidth);
+    Integers ints = {samples, length,  length, heads, kvHeads, dim,   width,
+                     kvWidth, kvWidth, causal, 3,     0,       masked};
+    std::vector<Argument> forward = {*q, *k, *v, *o, *lse, *scratch};
+    std::vector<Argument> backward = {*q,    *k,  *v,  *o,  *lse,
+                                      *dout, *dq, *dk, *dv, *scratch};
+    if (masked) {
+      forward.push_back(*mask);
+      backward.push_back(*mask);
+    }
+    device.run(GRT_KERNEL_ATTENTION, forward, ints, reals);
+    device.run(GRT_KERNEL_ATTENTION_GRAD, backward, ints, reals);
+
+    device.at.block_count = ranks;
+    auto part = [&](const Values &values, int64_t rank) {
+      return blockOfRows(values, rank, ranks, balanced != 0);
+    };
+    auto stepInts = [&](int64_t distance) {
+      return Integers{1,    own,      own,         heads,   kvHeads,
+                      dim,  width,    kvWidth,     kvWidth, causal,
+                      3,    0,        masked,      length,  balanced,
+                      rows, distance, distance > 0};
+    };
+    // The sums that travel: of every block those of its keys' gradients.
+    std::vector<Values> dqs(ranks, Values(size_t(own * width), NAN)),
+        dks(ranks, Values(size_t(own * kvWidth), NAN)), dvs = dks;
+    std::vector<Values> outputs, statistics;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      device.at.block_index = rank;
+      auto mine = input(part(qs, rank)), sum = sums(own * width),
+           stats = sums(own * heads);
+      for (int64_t step = 0; step < ranks; ++step) {
+        const int64_t from = (rank + ranks - step) % ranks;
+        auto keys = input(part(ks, from)), values = input(part(vs, from));
+        std::vector<Argument> arguments = {*mine, *keys,  *values,
+                                           *sum,  *stats, *scratch};
+        if (masked)
+          arguments.push_back(*mask);
+        if (backend().device) {
+          EXPECT_NE(device
+                        .refused(GRT_KERNEL_RING_ATTENTION, arguments,
+                                 stepInts(step), reals)
+                        .find("attention in a ring (ring, sring) runs on CPU "
+                              "ranks"),
+                    std::string::npos);
+          return;
+        }
+        device.run(GRT_KERNEL_RING_ATTENTION, arguments, stepInts(step), reals);
+      }
+      expectNear(sum->read(), part(o->read(), rank), "o",
+                 dtype() == GRT_BF16 ? 1e-2 : 1e-6, 1e-13, 0.05);
+      outputs.push_back(sum->read());
+      statistics.push_back(stats->read());
+    }
+    for (int64_t step = 0; step < ranks; ++step)
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        device.at.block_index = rank;
+        const int64_t from = (rank + ranks - step) % ranks;
+        auto mine = input(part(qs, rank)), keys = input(part(ks, from)),
+             values = input(part(vs, from)), result = input(outputs[rank]),
+             stats = sums(statistics[rank]), dmine = input(part(douts, rank)),
+             dqSum = sums(dqs[rank]), dkSum = sums(dks[from]),
+             dvSum = sums(dvs[from]);
+        std::vector<Argument> arguments = {*mine,  *keys,   *values, *result,
+                                           *stats, *dmine,  *dqSum,  *dkSum,
+                                           *dvSum, *scratch};
+        if (masked)
+          arguments.push_back(*mask);
+        device.run(GRT_KERNEL_RING_ATTENTION_GRAD, arguments, stepInts(step),
+                   reals);
+        dqs[rank] = dqSum->read();
+        dks[from] = dkSum->read();
+        dvs[from] = dvSum->read();
+      }
+    const double rough = dtype() == GRT_BF16 ? 2e-2 : 1e-5;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      expectNear(dqs[rank], part(dq->read(), rank), "dq", rough, 1e-13, 0.5);
+      expectNear(dks[rank], part(dk->read(), rank), "dk", rough, 1e-13, 0.5);
+      expectNear(dvs[rank], part(dv->read(), rank), "dv", rough, 1e-13, 0.5);
+    }
+  }
+}
+
 TEST_P(Attention, evaluation_drops_nothing) {
   Problem p = {1, 20, 20, 1, 1, 8, true, 0.5};
   Operands x = random(p, 91);

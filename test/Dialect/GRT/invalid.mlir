@@ -590,6 +590,26 @@ grt.func @f {
 
 // -----
 
+// shift, C1
+grt.func @f {
+  %a = grt.buffer input at 0 : memref<16xf32>
+  %b = grt.buffer output at 0 : memref<8xf32>
+  // expected-error @+1 {{expected as many elements of one type in the source and the destination, found 'memref<16xf32>' and 'memref<8xf32>'}}
+  grt.shift %a to %b by 1 over cp : memref<16xf32> to memref<8xf32>
+}
+
+// -----
+
+// shift, C2
+grt.func @f {
+  %a = grt.buffer input at 0 : memref<16xf32>
+  %b = grt.buffer output at 0 : memref<16xf32>
+  // expected-error @+1 {{expected a positive distance, found 0}}
+  grt.shift %a to %b by 0 over cp : memref<16xf32> to memref<16xf32>
+}
+
+// -----
+
 // all_to_all, C1
 grt.func @f {
   %a = grt.buffer input at 0 : memref<16xf32>

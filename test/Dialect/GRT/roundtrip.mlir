@@ -62,6 +62,8 @@ grt.func @gathered.backward {
   grt.reduce_scatter %full to %sum over sdp acc 2 : memref<4x64xf32> to memref<64xf32>
   // CHECK: grt.all_to_all %{{.*}} to %{{.*}} over cp : memref<4x64xf32> to memref<4x64xf32>
   grt.all_to_all %full to %exchanged over cp : memref<4x64xf32> to memref<4x64xf32>
+  // CHECK: grt.shift %{{.*}} to %{{.*}} by 1 over cp : memref<4x64xf32> to memref<4x64xf32>
+  grt.shift %full to %exchanged by 1 over cp : memref<4x64xf32> to memref<4x64xf32>
   grt.end %full : memref<4x64xf32>
   grt.return
 }

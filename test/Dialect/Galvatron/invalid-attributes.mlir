@@ -1,7 +1,7 @@
 // RUN: galvatron-opt %s --split-input-file --verify-diagnostics
 
 // strategy: syntax
-// expected-error @+1 {{expected a paradigm 'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', 'scp', 'zcp', 'up' or 'sup', found 'pp'}}
+// expected-error @+1 {{expected a paradigm 'dp', 'sdp', 'tp', 'zdp', 'tsp', 'cp', 'scp', 'zcp', 'up', 'sup', 'ring' or 'sring', found 'pp'}}
 func.func private @a() attributes {s = #galvatron.strategy<[pp = 2]>}
 
 // -----
@@ -167,7 +167,7 @@ func.func private @a() attributes {d = #galvatron.device_type<name = "d", backen
 
 // -----
 // collective C1
-// expected-error @+1 {{expected 'all-reduce', 'all-gather', 'reduce-scatter', 'send' or 'all-to-all', found 'gossip'}}
+// expected-error @+1 {{expected 'all-reduce', 'all-gather', 'reduce-scatter', 'send', 'all-to-all' or 'shift', found 'gossip'}}
 func.func private @a() attributes {c = #galvatron.collective<kind = "gossip", ranks = 2, across_nodes = false, stride = 0, concurrent = 1, times = [1.0, 1.0]>}
 
 // -----

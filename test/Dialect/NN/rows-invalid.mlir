@@ -47,6 +47,15 @@ func.func @slice(%x: tensor<?x4x16xf32>) {
 
 // -----
 
+// shift, (C1)
+func.func @shift_of_all_rows(%x: tensor<2x4x8xf32>) {
+  // expected-error@below {{expected a block of rows, found 'tensor<2x4x8xf32>'}}
+  %y = galvatron.shift %x over cp : tensor<2x4x8xf32>
+  return
+}
+
+// -----
+
 // all_to_all, (C1)
 func.func @exchange(%x: tensor<2x4x8xf32>) {
   // expected-error@below {{expected a block of rows and a part of dimension 2 of the tensor that it is of, found 'tensor<2x4x8xf32>' and 'tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>'}}
@@ -83,3 +92,138 @@ func.func private @no_halves(tensor<3x16xf32, #nn.rows<length = 6, degree = 2, b
 // rows, constraint 2
 // expected-error@below {{expected a block of rows to have a dimension of them, found none}}
 func.func private @nothing_behind(tensor<3xf32, #nn.rows<length = 6, degree = 2, behind = 1>>)
+
+// -----
+
+// ring_attention, constraint 1
+func.func @ring_of_all_keys(%q: tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, %k: tensor<4x2x2xf32>, %v: tensor<4x2x2xf32>, %b: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, %l: tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, %m: tensor<3x4xi32>) {
+  // expected-error@below {{expected queries and keys to be blocks of the same rows, found 'tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>' and 'tensor<4x2x2xf32>'}}
+  %o, %lse = nn.ring_attention %q, %k, %v {scale = 0.5 : f64, distance = 1 : i64} : (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32>, tensor<4x2x2xf32>) -> (tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>)
+  return
+}
+
+// -----
+
+// ring_attention, constraint 1
+func.func @ring_of_other_blocks(%q: tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, %k: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 4>>, %v: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 4>>, %b: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, %l: tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, %m: tensor<3x4xi32>) {
+  // expected-error@below {{expected queries and keys to be blocks of the same rows}}
+  %o, %lse = nn.ring_attention %q, %k, %v {scale = 0.5 : f64, distance = 1 : i64} : (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 4>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 4>>) -> (tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>)
+  return
+}
+
+// -----
+
+// ring_attention, constraint 1
+func.func @ring_of_three_key_heads(%q: tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, %k: tensor<4x3x2xf32, #nn.rows<length = 4, degree = 2>>, %v: tensor<4x3x2xf32, #nn.rows<length = 4, degree = 2>>, %b: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, %l: tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, %m: tensor<3x4xi32>) {
+  // expected-error@below {{expected key heads to divide the 4 heads, found 3}}
+  %o, %lse = nn.ring_attention %q, %k, %v {scale = 0.5 : f64, distance = 1 : i64} : (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x3x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x3x2xf32, #nn.rows<length = 4, degree = 2>>) -> (tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>)
+  return
+}
+
+// -----
+
+// ring_attention, constraint 2
+func.func @ring_of_another_width(%q: tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, %k: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %v: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %b: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, %l: tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, %m: tensor<3x4xi32>) {
+  // expected-error@below {{expected 'o' of type}}
+  %o, %lse = nn.ring_attention %q, %k, %v {scale = 0.5 : f64, distance = 1 : i64} : (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>) -> (tensor<4x6xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>)
+  return
+}
+
+// -----
+
+// ring_attention, constraint 2
+func.func @ring_of_whole_statistics(%q: tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, %k: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %v: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %b: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, %l: tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, %m: tensor<3x4xi32>) {
+  // expected-error@below {{expected 'lse' of type}}
+  %o, %lse = nn.ring_attention %q, %k, %v {scale = 0.5 : f64, distance = 1 : i64} : (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>) -> (tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4xf32>)
+  return
+}
+
+// -----
+
+// ring_attention, constraint 3
+func.func @ring_from_another_type(%q: tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, %k: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %v: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %b: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, %l: tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, %m: tensor<3x4xi32>) {
+  // expected-error@below {{expected 'before' of type}}
+  %o, %lse = nn.ring_attention %q, %k, %v from %l, %l {scale = 0.5 : f64, distance = 1 : i64} : (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>) -> (tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>)
+  return
+}
+
+// -----
+
+// ring_attention, constraint 4
+func.func @ring_of_too_few_blocks(%q: tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, %k: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %v: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %b: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, %l: tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, %m: tensor<3x4xi32>) {
+  // expected-error@below {{expected 'distance' to be one of 0 to 1, found 2}}
+  %o, %lse = nn.ring_attention %q, %k, %v {scale = 0.5 : f64, distance = 2 : i64} : (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>) -> (tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>)
+  return
+}
+
+// -----
+
+// ring_attention, constraint 5
+func.func @ring_that_drops_all(%q: tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, %k: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %v: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %b: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, %l: tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, %m: tensor<3x4xi32>) {
+  // expected-error@below {{expected 'dropout' }}
+  %o, %lse = nn.ring_attention %q, %k, %v {scale = 0.5 : f64, distance = 1 : i64, dropout = 1.0 : f64} : (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>) -> (tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>)
+  return
+}
+
+// -----
+
+// ring_attention, constraint 6
+func.func @ring_with_a_mask_of_other_samples(%q: tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, %k: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %v: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %b: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, %l: tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, %m: tensor<3x4xi32>) {
+  // expected-error@below {{expected 'mask' of shape [2, 4], found [3, 4]}}
+  %o, %lse = nn.ring_attention %q, %k, %v mask %m {scale = 0.5 : f64, distance = 1 : i64} : (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<3x4xi32>) -> (tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>)
+  return
+}
+
+// -----
+
+// ring_attention_grad, constraint 1
+func.func @ring_grad_of_whole_outputs(%q: tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, %k: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %o: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, %lse: tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, %d: tensor<4x8xf32>) {
+  // expected-error@below {{expected 'dout' of type}}
+  %dq, %dk, %dv = nn.ring_attention_grad %q, %k, %k, %o, %lse, %d {scale = 0.5 : f64, distance = 1 : i64} : (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x8xf32>) -> (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>)
+  return
+}
+
+// -----
+
+// ring_attention_grad, constraint 2
+func.func @ring_grad_of_another_type(%q: tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, %k: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %o: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, %lse: tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, %d: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>) {
+  // expected-error@below {{expected 'dk' of type}}
+  %dq, %dk, %dv = nn.ring_attention_grad %q, %k, %k, %o, %lse, %d {scale = 0.5 : f64, distance = 1 : i64} : (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>) -> (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>)
+  return
+}
+
+// -----
+
+// ring_attention_grad, constraint 4
+func.func @ring_grad_of_too_few_blocks(%q: tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, %k: tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, %o: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, %lse: tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, %d: tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>) {
+  // expected-error@below {{expected 'distance' to be one of 0 to 1, found -1}}
+  %dq, %dk, %dv = nn.ring_attention_grad %q, %k, %k, %o, %lse, %d {scale = 0.5 : f64, distance = -1 : i64} : (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x4xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x8xf32, #nn.rows<length = 4, degree = 2>>) -> (tensor<4x4x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>, tensor<4x2x2xf32, #nn.rows<length = 4, degree = 2>>)
+  return
+}
+
+// -----
+
+// round, constraint 1
+func.func @round_of_another_shape(%x: tensor<4x8xf32>) {
+  // expected-error@below {{expected 'y' of shape [4, 8], found [8, 4]}}
+  %y = nn.round %x : (tensor<4x8xf32>) -> tensor<8x4xbf16>
+  return
+}
+
+// -----
+
+// unpack, constraint 1
+func.func @unpack_of_two(%x: tensor<4x2x8xf32>) {
+  // expected-error@below {{expected 'qkv' to be [rows, 3, heads * head size] of 'tensor<4x4x2xf32>', found 'tensor<4x2x8xf32>'}}
+  %q, %k, %v = nn.unpack %x : (tensor<4x2x8xf32>) -> (tensor<4x4x2xf32>, tensor<4x4x2xf32>, tensor<4x4x2xf32>)
+  return
+}
+
+// -----
+
+// pack, constraint 1
+func.func @pack_of_other_heads(%q: tensor<4x4x2xf32>, %k: tensor<4x2x4xf32>) {
+  // expected-error@below {{expected 'k' of type 'tensor<4x4x2xf32>', found 'tensor<4x2x4xf32>'}}
+  %x = nn.pack %q, %k, %q : (tensor<4x4x2xf32>, tensor<4x2x4xf32>, tensor<4x4x2xf32>) -> tensor<4x3x8xf32>
+  return
+}

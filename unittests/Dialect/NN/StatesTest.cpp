@@ -287,6 +287,40 @@ bool exchangeOfAnotherDimension(func::FuncOp function, unsigned place) {
   return false;
 }
 
+/// Keys are passed on among ranks that have other positions.
+bool keysOfOtherRanks(func::FuncOp function, unsigned place) {
+  for (auto shift : function.getBody().getOps<mlir::galvatron::ShiftOp>())
+    if (place-- == 0) {
+      shift.setAxis(mlir::galvatron::Axis::DP);
+      return true;
+    }
+  return false;
+}
+
+/// Keys, or gradients of keys, are not passed on between two steps, or behind
+/// the last.
+bool shiftLeftOut(func::FuncOp function, unsigned place) {
+  for (auto shift : function.getBody().getOps<mlir::galvatron::ShiftOp>())
+    if (place-- == 0) {
+      shift.getOutput().replaceAllUsesWith(shift.getInput());
+      return true;
+    }
+  return false;
+}
+
+/// A step takes its keys for those of another rank.
+bool stepOfAnotherRank(func::FuncOp function, unsigned place) {
+  for (Operation &op : function.getBody().front())
+    if (auto distance = op.getAttrOfType<IntegerAttr>("distance");
+        distance && isa<nn::RingAttentionOp, nn::RingAttentionGradOp>(op) &&
+        place-- == 0) {
+      op.setAttr("distance", OpBuilder(&op).getI64IntegerAttr(
+                                 distance.getInt() == 0 ? 1 : 0));
+      return true;
+    }
+  return false;
+}
+
 /// A result of one state is returned for one of another.
 bool gradientOfAnotherParameter(func::FuncOp function, unsigned place) {
   Operation *terminator = function.getBody().front().getTerminator();
@@ -378,6 +412,9 @@ const FaultKind kFaults[] = {
     {"exchanged heads are numbered as those of one rank", headsOfOneRank},
     {"another dimension is exchanged than that of heads",
      exchangeOfAnotherDimension},
+    {"keys are passed on among other ranks", keysOfOtherRanks},
+    {"keys are not passed on", shiftLeftOut},
+    {"a step has the keys of another rank", stepOfAnotherRank},
 };
 
 class States : public testing::Test {
@@ -461,7 +498,8 @@ TEST_F(States, LegalFunctionsThatDividePositionsAreAccepted) {
     if (llvm::is_contained(kContextBodies, StringRef(body)))
       for (const char *strategy :
            {"cp2", "scp2.ckpt", "tp2.cp2", "cp2.tp2.ckpt", "zcp2", "up2",
-            "sup2.ckpt", "tp2.up2", "cp2.tsp2", "tsp2.cp2.ckpt", "up2.tsp2"})
+            "sup2.ckpt", "tp2.up2", "cp2.tsp2", "tsp2.cp2.ckpt", "up2.tsp2",
+            "ring2", "ring4", "tp2.sring2.ckpt"})
         for (bool products : {false, true})
           EXPECT_TRUE(succeeded(mlir::galvatron::verifyStates(
               localOf(body, inputs, strategy, products))))
@@ -520,7 +558,8 @@ TEST_F(States, FaultsOfStateAreRefused) {
   for (auto [body, inputs] : kBodies)
     for (const char *strategy :
          {"tp2", "tp4.ckpt", "tsp2", "tsp4.ckpt", "cp2", "tp2.cp2.ckpt", "up2",
-          "tp2.up2.ckpt", "cp2.tsp2", "tsp2.cp2.ckpt"})
+          "tp2.up2.ckpt", "cp2.tsp2", "tsp2.cp2.ckpt", "ring2",
+          "tp2.ring2.ckpt"})
       for (bool products : {false, true}) {
         if (llvm::cantFail(Strategy::parse(strategy))
                 .on(::galvatron::LayerAxis::Context) &&

@@ -113,7 +113,8 @@ static bool isBackward(Kernel kernel) {
   return kernel == Kernel::AttentionGrad ||
          kernel == Kernel::BiasedAttentionGrad ||
          kernel == Kernel::ShapedAttentionGrad ||
-         kernel == Kernel::WindowAttentionGrad;
+         kernel == Kernel::WindowAttentionGrad ||
+         kernel == Kernel::RingAttentionGrad;
 }
 static bool isBiased(Kernel kernel) {
   return kernel == Kernel::BiasedAttention ||

@@ -311,16 +311,34 @@ LogicalResult AllGatherOp::verify() {
                       "destination", "source");
 }
 
-LogicalResult AllToAllOp::verify() {
-  MemRefType source = getSource().getType(),
-             destination = getDestination().getType();
+void ShiftOp::getEffects(Effects &effects) {
+  effects.emplace_back(MemoryEffects::Read::get(), &getSourceMutable());
+  effects.emplace_back(MemoryEffects::Write::get(), &getDestinationMutable());
+  addOrderEffects(effects);
+}
+
+/// Checks that a collective that moves blocks has as many elements on both
+/// sides.
+template <typename OpTy> static LogicalResult verifyMoved(OpTy op) {
+  MemRefType source = op.getSource().getType(),
+             destination = op.getDestination().getType();
   if (source.getElementType() != destination.getElementType() ||
       source.getNumElements() != destination.getNumElements())
-    return emitOpError() << "expected as many elements of one type in the "
-                            "source and the destination, found "
-                         << source << " and " << destination;
+    return op.emitOpError() << "expected as many elements of one type in the "
+                               "source and the destination, found "
+                            << source << " and " << destination;
   return success();
 }
+
+LogicalResult ShiftOp::verify() {
+  // (C2)
+  if (getDistance() < 1)
+    return emitOpError() << "expected a positive distance, found "
+                         << getDistance();
+  return verifyMoved(*this); // (C1)
+}
+
+LogicalResult AllToAllOp::verify() { return verifyMoved(*this); }
 
 LogicalResult ReduceScatterOp::verify() {
   if (!isa<FloatType>(getSource().getType().getElementType()))

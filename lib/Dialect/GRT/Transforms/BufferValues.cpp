@@ -146,6 +146,9 @@ private:
       number.add(stringifyAxis(gather.getAxis()));
     } else if (auto exchange = dyn_cast<AllToAllOp>(op)) {
       number.add(stringifyAxis(exchange.getAxis()));
+    } else if (auto shift = dyn_cast<ShiftOp>(op)) {
+      number.add(stringifyAxis(shift.getAxis()));
+      number.add(uint64_t(shift.getDistance()));
     } else if (auto scatter = dyn_cast<ReduceScatterOp>(op)) {
       number.add(stringifyAxis(scatter.getAxis()));
       number.add(uint64_t(scatter.getAcc()));

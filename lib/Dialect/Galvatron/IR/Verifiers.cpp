@@ -625,6 +625,13 @@ LogicalResult AllToAllOp::verify() {
                        << getOutput().getType();
 }
 
+LogicalResult ShiftOp::verify() {
+  if (nn::RowsAttr::of(getInput().getType()))
+    return success();
+  return emitOpError() << "expected a block of rows, found "
+                       << getInput().getType();
+}
+
 LogicalResult SliceRowsOp::verify() {
   return verifyRows(*this, getInput().getType(), getOutput().getType());
 }

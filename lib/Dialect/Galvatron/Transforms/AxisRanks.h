@@ -42,6 +42,9 @@ public:
         RankedTensorType::get(shape, type.getElementType(), encoding), value,
         group());
   }
+  Value shift(OpBuilder &builder, Location loc, Value value) const override {
+    return ShiftOp::create(builder, loc, value.getType(), value, group());
+  }
   Value allReduce(OpBuilder &builder, Location loc, Value value) const {
     return AllReduceOp::create(builder, loc, value.getType(), value, group());
   }

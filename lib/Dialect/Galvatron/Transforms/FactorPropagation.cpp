@@ -89,6 +89,11 @@ private:
       return rowAxes.front();
     return std::nullopt;
   }
+  /// True if the ranks of an axis pass keys and values of the operation round.
+  bool passesKeys(size_t axis, nn::FactorOpInterface op) const {
+    return axes[axis].paradigm->passesKeys() && sharesPositions(axis) &&
+           op.mixesPositions();
+  }
   /// Late positions are as much work as others where all of a sample are on
   /// every rank. A block is cut as the blocks of its kind are.
   AxisState rowsOn(size_t axis, int64_t positions = 1) const {
@@ -130,6 +135,7 @@ private:
   FailureOr<Rules> rulesOn(size_t axis, nn::FactorOpInterface op,
                            const nn::FactorRule &rule, bool hasOuterRows);
   AxisState stashStateOf(Value value, size_t axis, bool hasOuterRows) const;
+  LogicalResult verifyInRing(size_t axis, nn::FactorOpInterface op) const;
   LogicalResult verifyUncut(size_t axis, nn::FactorOpInterface op,
                             bool isCut) const;
   FailureOr<int> findFactor(size_t axis, nn::FactorOpInterface op,
@@ -281,6 +287,17 @@ LogicalResult Propagation::verifyUncut(size_t axis, nn::FactorOpInterface op,
   return success();
 }
 
+/// Refuses an operation whose keys the ranks of an axis cannot pass round.
+LogicalResult Propagation::verifyInRing(size_t axis,
+                                        nn::FactorOpInterface op) const {
+  std::string why = op.whyNotInRing();
+  if (why.empty())
+    return success();
+  return op->emitError() << "'" << op->getName() << "' " << why
+                         << ": expected no '" << axes[axis].paradigm.name()
+                         << "', which passes keys and values round";
+}
+
 /// Finds what an axis does to an operation. `hasOuterRows` says that blocks of
 /// rows may be cut: there is no axis that cuts rows first, or the operation
 /// takes its blocks.
@@ -385,9 +402,13 @@ LogicalResult Propagation::visit(Operation *op) {
   nn::FactorRule rule = factorOp.getFactorRule();
   SmallVector<Rules, 2> rules(axes.size());
   for (size_t axis : order) {
+    const bool passes = passesKeys(axis, factorOp);
+    if (passes && failed(verifyInRing(axis, factorOp)))
+      return failure();
     std::optional<size_t> outer = getOuter(axis);
     FailureOr<Rules> found =
-        rulesOn(axis, factorOp, rule, !outer || rules[*outer].takesRows);
+        rulesOn(axis, factorOp, passes ? factorOp.getRingRule() : rule,
+                !outer || rules[*outer].takesRows);
     if (failed(found))
       return failure();
     rules[axis] = std::move(*found);

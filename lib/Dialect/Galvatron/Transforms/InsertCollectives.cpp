@@ -88,6 +88,19 @@ public:
     wholes[value] = cast<RankedTensorType>(value.getType());
   }
 
+  /// Gives what takes a value's place its state.
+  void replace(Value value, Value by) {
+    auto state = states.find(value);
+    if (state == states.end())
+      return;
+    StateAttr attribute = state->second;
+    RankedTensorType whole = wholes.lookup(value);
+    states.erase(state);
+    wholes.erase(value);
+    states[by] = attribute;
+    wholes[by] = whole;
+  }
+
   /// Converts the operands that `sharding` lists.
   LogicalResult apply(Operation *op, ShardingAttr sharding) {
     for (const OperandState &use : sharding.getOperands()) {
@@ -241,6 +254,25 @@ bool touchesParameters(func::FuncOp function) {
   return false;
 }
 
+/// Makes steps of an operation whose keys and values the ranks of an axis pass
+/// round, if there is such an axis.
+void expandInRing(Operation *op, ArrayRef<StrategyLevel> axes,
+                  Conversions &conversions) {
+  auto factorOp = cast<nn::FactorOpInterface>(op);
+  for (const StrategyLevel &level : axes) {
+    if (!level.paradigm->passesKeys() || !factorOp.mixesPositions())
+      continue;
+    OpBuilder builder(op);
+    SmallVector<Value> values =
+        factorOp.expandInRing(builder, AxisRanks(level));
+    for (auto [result, value] : llvm::zip_equal(op->getResults(), values))
+      conversions.replace(result, value);
+    op->replaceAllUsesWith(values);
+    op->erase();
+    return;
+  }
+}
+
 struct InsertCollectivesPass
     : mlir::galvatron::impl::GalvatronInsertCollectivesBase<
           InsertCollectivesPass> {
@@ -328,6 +360,7 @@ LogicalResult mlir::galvatron::insertCollectives(func::FuncOp function) {
         if (failed(cast<nn::FactorOpInterface>(op).partition(
                 builder, int(factor), AxisRanks(level))))
           return failure();
+    expandInRing(&op, axes, conversions);
   }
   // The factors speak of whole shapes; slices stay.
   for (unsigned i = 0; i < function.getNumArguments(); ++i)

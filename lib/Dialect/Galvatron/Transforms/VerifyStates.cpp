@@ -105,12 +105,16 @@ private:
   LogicalResult visitFactors(nn::FactorOpInterface op);
   LogicalResult verifyHeads(nn::FactorOpInterface op,
                             std::optional<int> factor) const;
+  LogicalResult visitDistances(Operation *op);
   LogicalResult visitReturn(Operation *op);
 
   func::FuncOp function;
   size_t axis;
   StrategyLevel level;
   DenseMap<Value, AxisState> states;
+  /// How many ranks in front of this one the block of a value is, of those that
+  /// ranks have passed on.
+  DenseMap<Value, int64_t> distances;
 };
 
 LogicalResult AxisVerifier::run() {
@@ -156,8 +160,38 @@ LogicalResult AxisVerifier::run() {
   return visitReturn(block.getTerminator());
 }
 
+/// Checks that an operation takes the blocks of the ranks whose it works on:
+/// its own, but for steps of a ring.
+LogicalResult AxisVerifier::visitDistances(Operation *op) {
+  auto factors = dyn_cast<nn::FactorOpInterface>(op);
+  auto shift = dyn_cast<ShiftOp>(op);
+  const bool isPassed = level.paradigm->passesKeys();
+  for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
+    if (shift)
+      break;
+    const int64_t found = distances.lookup(operand);
+    const int64_t expected =
+        factors && isPassed ? factors.getOperandDistance(unsigned(index)) : 0;
+    if (found != expected)
+      return error(op) << "expected operand " << index
+                       << " to be the block of the rank " << expected
+                       << " in front, found that of the rank " << found
+                       << " in front";
+  }
+  if (shift && isPassed &&
+      symbolizeAxis(level.paradigm->groupInside()) == shift.getAxis())
+    distances[shift.getOutput()] =
+        (distances.lookup(shift.getInput()) + 1) % level.degree;
+  if (factors && isPassed)
+    for (auto [index, result] : llvm::enumerate(op->getResults()))
+      distances[result] = factors.getResultDistance(unsigned(index));
+  return success();
+}
+
 LogicalResult AxisVerifier::visit(Operation *op) {
   using State = AxisState;
+  if (failed(visitDistances(op)))
+    return failure();
   // All-gather lists the terms behind a new dimension: the list is the same on
   // all ranks, too.
   if (auto reduce = dyn_cast<AllReduceOp>(op))
@@ -185,6 +219,10 @@ LogicalResult AxisVerifier::visit(Operation *op) {
                 part = State::split(int64_t(exchange.getDim()));
     return exchange.isToRows() ? visitConversion(exchange, part, rows)
                                : visitConversion(exchange, rows, part);
+  }
+  if (auto shift = dyn_cast<ShiftOp>(op)) {
+    const State rows = rowsOf(shift.getInput().getType());
+    return visitConversion(shift, rows, rows);
   }
   if (auto term = dyn_cast<FirstTermOp>(op))
     return visitConversion(term, State::replicated(), State::unreduced());
@@ -368,6 +406,8 @@ LogicalResult AxisVerifier::visitFactors(nn::FactorOpInterface op) {
 }
 
 LogicalResult AxisVerifier::visitReturn(Operation *op) {
+  if (failed(visitDistances(op)))
+    return failure();
   SmallVector<unsigned> trained = nn::getTrainedParameters(function);
   size_t gradient = 0;
   for (auto [index, value] : llvm::enumerate(op->getOperands())) {

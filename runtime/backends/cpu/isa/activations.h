@@ -84,6 +84,15 @@ void softCapGrad(int threads, int64_t n, const T *y, const T *dy, T *dx,
 }
 
 template <class T>
+void round(int threads, int64_t n, const Accumulator<T> *x, T *y) {
+  using A = Accumulator<T>;
+  parallelFor(threads, n, elementGrain, [&](int, int64_t begin, int64_t end) {
+    sweep<A>(begin, end,
+             [&](int64_t i, auto at) { at.store(y + i, at.load(x + i)); });
+  });
+}
+
+template <class T>
 void clip(int threads, int64_t n, const T *x, T *y, double limit) {
   using A = Accumulator<T>;
   const A most = A(limit);

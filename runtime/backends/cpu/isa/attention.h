@@ -10,6 +10,9 @@
 // 2112.05682; the backward pass from lse as in FlashAttention, Dao et al.,
 // arXiv 2205.14135, algorithm 4). Scratch does not grow with the sequence.
 //
+// A step of a ring begins with what the steps before it have left: their lse is
+// the running maximum, to which their mean of values belongs with a sum of 1.
+//
 // Scores are held transposed, keys down and queries across: the softmax then
 // runs lane by lane without horizontal operations, a row of lanes shares its
 // dropout counters, and all five products have the form of isa/products.h with
@@ -470,15 +473,17 @@ void dropTile(const Head<T> &head, int64_t i0, int64_t j0, int64_t keys,
   using A = Accumulator<T>;
   constexpr int width = lanes<uint32_t>;
   const DropoutStream &stream = *head.a.dropout;
+  // Four keys share a number, counted from the first of their sample.
+  const int64_t first = head.a.firstKey + j0;
   for (int64_t i = 0; i < head.lanesOf(i0); i += width) {
     Lanes32 low, high;
     rowCounters(head.dropoutRow(i0 + i), low, high);
-    for (int64_t j = 0; j < keys; j += 4) {
-      Lanes32 number[4] = {low, high, splat(uint32_t((j0 + j) / 4)),
+    for (int64_t j = -(first % 4); j < keys; j += 4) {
+      Lanes32 number[4] = {low, high, splat(uint32_t((first + j) / 4)),
                            splat(stream.opIndex)};
       philoxLanes(stream.keyLo, stream.keyHi, number);
       int64_t words = smaller(4, keys - j);
-      for (int64_t w = 0; w < words; ++w) {
+      for (int64_t w = j < 0 ? -j : 0; w < words; ++w) {
         A *row = tile + (j + w) * queryTile + i;
         if constexpr (sizeof(A) == sizeof(uint32_t)) {
           Vec<A> factor = number[w] >= stream.threshold ? splat(whenKept)
@@ -551,22 +556,29 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
   int64_t limit = head.keyLimit(i0, queries);
   const int64_t panelElements = queryTile * a.headDim;
   A *queryPanel = scratch, *scores = scratch + panelElements;
-  T *result = a.o + head.outOffset(i0);
+  const bool continues = a.oSums != nullptr;
+  T *result = continues ? nullptr : a.o + head.outOffset(i0);
   // Sums stand in the result itself, or behind the tiles where it is narrow.
   A *keyRows = scores + queryTile * keyTile;
   A *valueRows = keyRows + panelElements;
   A *out = valueRows + panelElements;
   int64_t outStride = a.headDim;
-  if constexpr (sizeof(T) == sizeof(A)) {
+  if (continues) {
+    out = a.oSums + head.outOffset(i0);
+    outStride = head.outStride();
+  } else if constexpr (sizeof(T) == sizeof(A)) {
     out = result;
     outStride = head.outStride();
   }
   A largest[queryTile], sum[queryTile], correction[queryTile];
   for (int64_t i = 0; i < queryTile; ++i) {
-    largest[i] = -__builtin_inf();
-    sum[i] = 0;
+    largest[i] =
+        continues && i < queries ? head.lse()[i0 + i] : A(-__builtin_inf());
+    sum[i] = largest[i] > A(-__builtin_inf()) ? 1 : 0;
   }
   const int64_t first = head.firstTile(i0);
+  if (limit <= first && continues)
+    return;
   if (limit <= first)
     for (int64_t i = 0; i < queries; ++i)
       __builtin_memset(out + i * outStride, 0, size_t(a.headDim) * sizeof(A));
@@ -601,7 +613,7 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
     }
     if (a.dropout)
       dropTile<T>(head, i0, j0, keys, A(a.dropout->keptScale), A(0), scores);
-    if (j0 > first)
+    if (j0 > first || continues)
       for (int64_t i = 0; i < queries; ++i) {
         A *row = out + i * outStride;
         if (correction[i] != 1)
@@ -611,17 +623,21 @@ void attentionTile(const Head<T> &head, int64_t i0, Accumulator<T> *scratch) {
       }
     queryProducts(head, i0, queries, j0, keys, scores,
                   wideRows(head.v(j0), a.vStride, keys, a.headDim, valueRows),
-                  out, outStride, j0 > first);
+                  out, outStride, j0 > first || continues);
   }
   for (int64_t i = 0; i < queries; ++i) {
     A inverse = sum[i] > 0 ? 1 / sum[i] : A(0);
     // NaN in the scores must reach the output.
     inverse = sum[i] == sum[i] ? inverse : sum[i];
-    const A *row = out + i * outStride;
-    T *target = result + i * head.outStride();
-    sweep<A>(0, a.headDim, [&](int64_t d, auto at) {
-      at.store(target + d, at.load(row + d) * inverse);
-    });
+    A *row = out + i * outStride;
+    if (continues)
+      sweep<A>(0, a.headDim, [&](int64_t d, auto at) {
+        at.store(row + d, at.load(row + d) * inverse);
+      });
+    else
+      sweep<A>(0, a.headDim, [&](int64_t d, auto at) {
+        at.store(result + i * head.outStride() + d, at.load(row + d) * inverse);
+      });
     head.lse()[i0 + i] = A(double(largest[i]) + __builtin_log(double(sum[i])));
   }
 }
@@ -673,10 +689,14 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
   A *gradient = probability + queryTile * keyTile;
   A *wideBuffers = gradient + queryTile * keyTile;
   const T *dout = a.dout + head.outOffset(i0), *out = a.o + head.outOffset(i0);
-  T *dqResult = a.dq + (head.q(i0) - a.q);
+  const bool continues = a.dqSums != nullptr;
+  T *dqResult = continues ? nullptr : a.dq + (head.q(i0) - a.q);
   A *dq = wideBuffers + 4 * panelElements;
   int64_t dqStride = a.headDim;
-  if constexpr (sizeof(T) == sizeof(A)) {
+  if (continues) {
+    dq = a.dqSums + (head.q(i0) - a.q);
+    dqStride = a.qStride;
+  } else if constexpr (sizeof(T) == sizeof(A)) {
     dq = dqResult;
     dqStride = a.qStride;
   }
@@ -685,6 +705,8 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
   Rows<A> doutRows = wideRows(dout, head.outStride(), queries, a.headDim,
                               wideBuffers + panelElements);
   const int64_t first = head.firstTile(i0);
+  if (limit <= first && continues)
+    return;
   if (limit <= first)
     for (int64_t i = 0; i < queries; ++i)
       __builtin_memset(dq + i * dqStride, 0, size_t(a.headDim) * sizeof(A));
@@ -754,8 +776,10 @@ void attentionGradTile(const Head<T> &head, int64_t i0,
     keyProducts(head, i0, queries, j0, keys, gradient, queryRows,
                 sums.dk + j0 * sums.kStride, sums.kStride);
     queryProducts(head, i0, queries, j0, keys, gradient, k, dq, dqStride,
-                  j0 > first);
+                  j0 > first || continues);
   }
+  if (continues)
+    return;
   if constexpr (sizeof(T) != sizeof(A))
     for (int64_t i = 0; i < queries; ++i)
       sweep<A>(0, a.headDim, [&](int64_t d, auto at) {
@@ -782,16 +806,23 @@ void attentionGradUnit(const AttentionArguments<T> &a, int64_t sample,
   using A = Accumulator<T>;
   const int64_t group = a.heads / a.kvHeads;
   Head<T> head(a, sample, kvHead * group);
-  T *dk = a.dk + (head.k(0) - a.k), *dv = a.dv + (head.v(0) - a.v);
+  const bool continues = a.dkSums != nullptr;
+  T *dk = continues ? nullptr : a.dk + (head.k(0) - a.k);
+  T *dv = continues ? nullptr : a.dv + (head.v(0) - a.v);
   KeySums<A> sums;
-  if constexpr (sizeof(T) == sizeof(A)) {
+  if (continues) {
+    sums = {a.dkSums + (head.k(0) - a.k), a.dvSums + (head.v(0) - a.v),
+            a.kStride, a.vStride};
+  } else if constexpr (sizeof(T) == sizeof(A)) {
     sums = {dk, dv, a.kStride, a.vStride};
   } else {
     A *wideSums = scratch + attentionScratchElements(0, a.headDim, true, true);
     sums = {wideSums, wideSums + a.keyRows * a.headDim, a.headDim, a.headDim};
   }
   size_t bytes = size_t(a.headDim) * sizeof(A);
-  if (!a.addsKeys) {
+  if (continues) {
+    // They have what other steps gave.
+  } else if (!a.addsKeys) {
     for (int64_t j = 0; j < a.keyRows; ++j) {
       __builtin_memset(sums.dk + j * sums.kStride, 0, bytes);
       __builtin_memset(sums.dv + j * sums.vStride, 0, bytes);
@@ -826,6 +857,8 @@ void attentionGradUnit(const AttentionArguments<T> &a, int64_t sample,
           at.store(dbias + d, at.load(biasSums + d));
         });
   }
+  if (continues)
+    return;
   if constexpr (sizeof(T) != sizeof(A))
     for (int64_t j = 0; j < a.keyRows; ++j)
       sweep<A>(0, a.headDim, [&](int64_t d, auto at) {

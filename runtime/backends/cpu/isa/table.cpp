@@ -49,6 +49,7 @@ template <class T> constexpr KernelTable<T> makeTable() {
           gatedGeluGrad<T>,
           softCap<T>,
           softCapGrad<T>,
+          round<T>,
           clip<T>,
           clipGrad<T>,
           biasGelu<T>,

@@ -325,6 +325,29 @@ def GRT_AllToAllOp : GRT_CollectiveOp<"all_to_all"> {
   }];
 }
 
+def GRT_ShiftOp : GRT_CollectiveOp<"shift"> {
+  let summary = "Passes a buffer on to a member of an axis, around it";
+  let description = [{
+    The destination becomes the source of the member whose index on the axis is
+    `distance` below, around the axis.
+
+    Constraints:
+    - (C1) both buffers have one element type and one number of elements.
+    - (C2) the distance is positive.
+
+    ```mlir
+    grt.shift %k to %k2 by 1 over cp : memref<64x64xf32> to memref<64x64xf32>
+    ```
+  }];
+  let arguments = (ins GRT_Buffer:$source, GRT_Buffer:$destination,
+                       GRT_Int:$distance, GRT_AxisAttr:$axis,
+                       OptionalAttr<StrAttr>:$label, GRT_OnStream:$stream);
+  let assemblyFormat = [{
+    $source `to` $destination `by` $distance `over` $axis (`on` $stream^)?
+    attr-dict `:` type($source) `to` type($destination)
+  }];
+}
+
 //===----------------------------------------------------------------------===//
 // Order between streams
 //===----------------------------------------------------------------------===//

@@ -446,6 +446,27 @@ def Galvatron_AllToAllOp : Galvatron_CollectiveOp<"all_to_all"> {
   }];
 }
 
+def Galvatron_ShiftOp
+    : Galvatron_CollectiveOp<"shift", [AllTypesMatch<["input", "output"]>]> {
+  let summary = "passes a block of rows on to the next device, around an axis";
+  let description = [{
+    ```mlir
+    %y = galvatron.shift %x over cp
+      : tensor<64x8x64xf32, #nn.rows<length = 64, degree = 4>>
+    ```
+
+    Every device has the block of the device in front of it afterwards, the first
+    that of the last. Attention in a ring has a step between two shifts.
+
+    Constraints:
+    - (C1) the input is a block of rows.
+  }];
+  let arguments = (ins AnyRankedTensor:$input, Galvatron_AxisAttr:$axis);
+  let results = (outs AnyRankedTensor:$output);
+  let assemblyFormat = "$input `over` $axis attr-dict `:` type($input)";
+  let hasVerifier = 1;
+}
+
 def Galvatron_SliceRowsOp : Galvatron_Op<"slice_rows", [Pure]> {
   let summary = "a device's block of rows of a tensor that all of an axis have";
   let description = [{

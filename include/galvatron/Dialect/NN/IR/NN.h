@@ -137,6 +137,9 @@ public:
   /// Concatenates `value` of all ranks along a new leading dimension.
   virtual Value allGather(OpBuilder &builder, Location loc,
                           Value value) const = 0;
+  /// Passes `value`, a block of rows, on to the next rank, around the axis, and
+  /// gives that of the rank in front.
+  virtual Value shift(OpBuilder &builder, Location loc, Value value) const = 0;
 };
 
 /// The services for operations that come to keep keys and values

@@ -141,6 +141,38 @@ def NN_FactorOpInterface : OpInterface<"FactorOpInterface"> {
       Empty for operations without heads.
     }], "::mlir::nn::HeadCounts", "getHeadCounts", (ins), "", [{ return {}; }]>,
     InterfaceMethod<[{
+      Why ranks that divide positions cannot pass keys and values of the operation,
+      which mixes positions, round; empty if they can.
+    }], "std::string", "whyNotInRing", (ins), "", [{
+      return "mixes positions otherwise than attention does";
+    }]>,
+    InterfaceMethod<[{
+      The rule for the operation's whole types by which keys and values are divided
+      as queries are. Asked for if they can be passed round.
+    }], "::mlir::nn::FactorRule", "getRingRule", (ins), "", [{
+      return $_op.getFactorRule();
+    }]>,
+    InterfaceMethod<[{
+      Builds steps that compute the operation's results, one for each rank of
+      `ring`, by whose shifts keys and values are passed round. Operands and
+      results are blocks of rows by now. Returns what takes the results' places.
+    }], "llvm::SmallVector<mlir::Value>", "expandInRing",
+      (ins "mlir::OpBuilder &":$builder,
+           "const ::mlir::nn::ShardContext &":$ring), "", [{
+      return {};
+    }]>,
+    InterfaceMethod<[{
+      How many ranks in front of the own one the block is that operand `index`, a
+      block of rows, is taken for; 0 is the own one.
+    }], "int64_t", "getOperandDistance", (ins "unsigned":$index), "", [{
+      return 0;
+    }]>,
+    InterfaceMethod<[{
+      The same of result `index`.
+    }], "int64_t", "getResultDistance", (ins "unsigned":$index), "", [{
+      return 0;
+    }]>,
+    InterfaceMethod<[{
       The factor that the operation slices by itself, its operands being whole on
       all ranks of an axis: its results that carry it are this rank's part.
       `kNoFactor` for operations that slice nothing.

@@ -11,6 +11,7 @@
 include "galvatron/Dialect/NN/IR/NNActivationOps.td"
 include "galvatron/Dialect/NN/IR/NNBase.td"
 include "galvatron/Dialect/NN/IR/NNPositionOps.td"
+include "galvatron/Dialect/NN/IR/NNRingOps.td"
 include "galvatron/Dialect/NN/IR/NNScalingOps.td"
 
 def NN_EmbeddingOp
@@ -636,7 +637,8 @@ def NN_LinearWeightBiasGradOp
 def NN_AttentionOp
     : NN_ForwardOp<"attention", ["getFlops", "getProductElements", "isAttention"],
                    ["partition", "mayBeReplicated", "takesRows",
-                    "mixesPositions", "weighsLatePositions", "getHeadCounts"], [],
+                    "mixesPositions", "weighsLatePositions", "getHeadCounts",
+                    "getRingRule", "whyNotInRing", "expandInRing"], [],
                    ["getElementRole", "removeDropout", "separateDocuments",
                     "keepKeys", "getRandomKey"]> {
   let summary = "Scaled dot-product attention of packed queries, keys, values.";
@@ -681,7 +683,8 @@ def NN_AttentionOp
 def NN_AttentionGradOp
     : NN_Op<"attention_grad", ["getFlops", "getProductElements", "isAttention"],
             ["partition", "mayBeReplicated", "takesRows", "mixesPositions",
-             "getHeadCounts"], [], [], ["removeDropout"]> {
+             "getHeadCounts", "getRingRule", "whyNotInRing", "expandInRing"],
+            [], [], ["removeDropout"]> {
   let summary = "Gradient of scaled dot-product attention.";
   let description = [{
     Constraints:
@@ -713,7 +716,8 @@ def NN_GroupedAttentionOp
     : NN_ForwardOp<"grouped_attention",
                    ["getFlops", "getProductElements", "isAttention"],
                    ["partition", "mayBeReplicated", "takesRows",
-                    "mixesPositions", "weighsLatePositions", "getHeadCounts"], [],
+                    "mixesPositions", "weighsLatePositions", "getHeadCounts",
+                    "getRingRule", "whyNotInRing", "expandInRing"], [],
                    ["getElementRole", "removeDropout", "separateDocuments",
                     "keepKeys", "getRandomKey"],
                    [AttrSizedOperandSegments]> {
@@ -784,7 +788,8 @@ def NN_GroupedAttentionGradOp
     : NN_Op<"grouped_attention_grad",
             ["getFlops", "getProductElements", "isAttention"],
             ["partition", "mayBeReplicated", "takesRows", "mixesPositions",
-             "getHeadCounts"], [], [AttrSizedOperandSegments], ["removeDropout"]> {
+             "getHeadCounts", "getRingRule", "whyNotInRing", "expandInRing"],
+            [], [AttrSizedOperandSegments], ["removeDropout"]> {
   let summary = "Gradients of attention of separate queries and keys.";
   let description = [{
     Constraints:
