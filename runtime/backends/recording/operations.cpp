@@ -13,15 +13,16 @@
 
 namespace grt::recording {
 
-Memories &memories() {
-  static Memories all;
-  return all;
-}
+namespace {
 
-uint64_t &nextSeed() {
-  static uint64_t seed = 1;
-  return seed;
-}
+Memories allMemories;
+uint64_t seed = 1;
+
+} // namespace
+
+Memories &memories() { return allMemories; }
+
+uint64_t &nextSeed() { return seed; }
 
 Allocation *Memories::allocationAt(const void *address) {
   auto next = allocations.upper_bound(static_cast<const char *>(address));
