@@ -114,13 +114,14 @@ TEST_P(PackedDocuments, HaveTheGradientsOfDocumentsAlone) {
   EXPECT_EQ(checkMemory(run), "");
   EXPECT_EQ(compareRuns(run, expected, getBounds("f64", "adamw")), "");
   // Ranks that divide positions, and in attention heads (Ulysses).
-  TwinRun exchanged =
-      runPacked(model, packed,
-                uniformPlan(model, 1, llvm::cantFail(Strategy::parse("up2")), 4,
-                            2, "1f1b"),
-                "f64");
-  ASSERT_EQ(exchanged.error, "");
-  EXPECT_EQ(compareRuns(exchanged, expected, getBounds("f64", "adamw")), "");
+  if (std::getenv("GALVATRON_LONG") || model.family == "gpt2" ||
+      model.family == "mistral") {
+    const Strategy strategy = llvm::cantFail(Strategy::parse("up2"));
+    TwinRun exchanged = runPacked(
+        model, packed, uniformPlan(model, 1, strategy, 4, 2, "1f1b"), "f64");
+    ASSERT_EQ(exchanged.error, "");
+    EXPECT_EQ(compareRuns(exchanged, expected, getBounds("f64", "adamw")), "");
+  }
 
   // Which the documents would not have if they saw each other.
   model.separatesDocuments = false;

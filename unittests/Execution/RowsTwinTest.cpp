@@ -22,11 +22,15 @@
 #include "gtest/gtest.h"
 
 #include <atomic>
+#include <cstdlib>
 
 using namespace galvatron;
 using namespace galvatron::test;
 
 namespace {
+
+/// True if sweeps are to be whole.
+bool isLong() { return std::getenv("GALVATRON_LONG") != nullptr; }
 
 Strategy parse(const char *text) {
   return llvm::cantFail(Strategy::parse(text));
@@ -129,14 +133,19 @@ TEST_F(RowsTwinTest, ContextBesideTensorParallelism) {
 /// balanced ones, whose gathers put two pieces in order on either axis, and, of
 /// exchanged heads and without causal attention, blocks in order.
 TEST_F(RowsTwinTest, BlocksOfBlocks) {
-  for (const char *family : {"gpt2", "llama", "olmo2", "bert", "phi"}) {
+  std::vector<std::pair<const char *, std::vector<const char *>>> cases = {
+      {"gpt2", {"tsp2.cp2.ckpt"}}, {"llama", {"cp2.tsp2"}}};
+  if (isLong())
+    for (const char *family : {"gpt2", "llama", "olmo2", "bert", "phi"})
+      cases.push_back({family, {"cp2.tsp2", "tsp2.cp2.ckpt"}});
+  for (const auto &[family, strategies] : cases) {
     TwinModel model;
     model.family = family;
     model.positions = 16;
     model.layers = 2;
     model.heads = 4;
     model.keyHeads = 2;
-    for (const char *text : {"cp2.tsp2", "tsp2.cp2.ckpt"})
+    for (const char *text : strategies)
       expectTwins(model, uniformPlan(model, 1, parse(text), 2, 2, "1f1b"));
   }
 }
@@ -152,17 +161,19 @@ TEST_F(RowsTwinTest, BlocksOfBlocksBesideOtherLevels) {
     model.keyHeads = 6;
     model.width = 48;
     model.layers = 2;
-    for (auto [text, samples, stages] : {std::tuple{"tsp3.cp2", 3, 1},
-                                         {"cp3.tsp2", 3, 2},
-                                         {"dp2.cp2.tsp2", 2, 1},
-                                         {"scp2.tsp2.ckpt", 2, 2},
-                                         {"tsp2.zcp2", 2, 1},
-                                         {"sdp2.tsp2.cp2", 2, 1},
-                                         {"up3.tsp2", 1, 1},
-                                         {"tsp2.sup3.ckpt", 2, 1}})
-      expectTwins(model, uniformPlan(model, stages, parse(text),
-                                     2 * samples * parse(text).sampleShards(),
-                                     2, "1f1b"));
+    for (auto [text, samples, stages, isSample] :
+         {std::tuple{"tsp3.cp2", 3, 1, "gpt2"},
+          {"tsp2.sup3.ckpt", 2, 1, "llama"},
+          {"cp3.tsp2", 3, 2, ""},
+          {"dp2.cp2.tsp2", 2, 1, ""},
+          {"scp2.tsp2.ckpt", 2, 2, ""},
+          {"tsp2.zcp2", 2, 1, ""},
+          {"sdp2.tsp2.cp2", 2, 1, ""},
+          {"up3.tsp2", 1, 1, ""}})
+      if (isLong() || model.family == isSample)
+        expectTwins(model, uniformPlan(model, stages, parse(text),
+                                       2 * samples * parse(text).sampleShards(),
+                                       2, "1f1b"));
   }
 }
 
@@ -419,8 +430,7 @@ TEST_F(RowsTwinTest, ContextParallelismInSmallerTypes) {
     // Biases of keys, which the twin's LLaMA has, get no gradient but what is
     // rounded.
     model.family = dtype == std::string("f32") ? "llama" : "mistral";
-    for (const char *text :
-         {"cp4", "dp2.cp2.ckpt", "up2.tp2", "cp2.tsp2", "ring4.ckpt"}) {
+    for (const char *text : {"cp4", "dp2.cp2.ckpt", "up2.tp2", "ring4.ckpt"}) {
       TwinOptions options;
       options.dtype = dtype;
       Strategy strategy = parse(text);
@@ -547,8 +557,10 @@ TEST_F(RowsTwinTest, OnEmulatedKernels) {
     model.heads = 4;
     model.keyHeads = 2;
     for (const char *text : {"cp2", "cp2.tsp2", "up2"})
-      expectTwins(model, uniformPlan(model, 1, parse(text), 6, 2, "1f1b"),
-                  options);
+      if (isLong() ||
+          text == std::string(model.family == "gpt2" ? "cp2.tsp2" : "cp2"))
+        expectTwins(model, uniformPlan(model, 1, parse(text), 2, 2, "1f1b"),
+                    options);
   }
 }
 
@@ -643,8 +655,7 @@ TEST_F(RowsTwinTest, WhatIsMovedIsWhatFootprintsList) {
   const int64_t microBatches = 2, samples = 4;
   for (const char *text :
        {"tsp2", "tsp4", "tsp4.ckpt", "cp2", "cp4", "cp4.ckpt", "tp2.cp2", "up2",
-        "up4.ckpt", "tp2.up2", "cp2.tsp2", "tsp2.cp2.ckpt", "up2.tsp2", "ring2",
-        "ring4.ckpt", "tp2.ring2"}) {
+        "up4.ckpt", "tp2.up2", "cp2.tsp2", "ring4.ckpt", "tp2.ring2"}) {
     SCOPED_TRACE(text);
     Strategy strategy = parse(text);
     const auto ranks = uint64_t(strategy.devices());
