@@ -227,3 +227,9 @@ func.func @pack_of_other_heads(%q: tensor<4x4x2xf32>, %k: tensor<4x2x4xf32>) {
   %x = nn.pack %q, %k, %q : (tensor<4x4x2xf32>, tensor<4x2x4xf32>, tensor<4x4x2xf32>) -> tensor<4x3x8xf32>
   return
 }
+
+// -----
+
+// rows, constraint 1
+// expected-error@below {{expected 4 blocks of rows to be as many of each block that they are cut from, found 3 of these}}
+func.func private @as_many_of_each(tensor<3x8xf32, #nn.rows<length = 3, degree = 4, within = 3>>)
