@@ -16,70 +16,59 @@ Exit code 77 where DeepSpeed or transformers is missing.
 
 import json
 import os
-import pathlib
-import subprocess
 import sys
-import tempfile
+
+import steps
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 try:
     import deepspeed
+    import deepspeed.comm.torch
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    import transformers  # noqa: F401, of the model
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-SHAPE = {"layers": 2, "hidden": 64, "heads": 4, "key-heads": 2, "ffn": 128,
-         "vocabulary": 256, "tokens": 64, "gated": True}
 STEPS = 2
 
 
 def rank(path):
+    # Its sums in shared memory are C++ that it compiles as processes start, for
+    # minutes on a busy machine, without a word and under a lock that a stopped run
+    # leaves behind. No file says them.
+    deepspeed.comm.torch.build_shm_op = lambda: None
     deepspeed.init_distributed(dist_backend="gloo")
     torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(
-        num_hidden_layers=SHAPE["layers"], hidden_size=SHAPE["hidden"],
-        num_attention_heads=SHAPE["heads"], num_key_value_heads=SHAPE["key-heads"],
-        intermediate_size=SHAPE["ffn"], vocab_size=SHAPE["vocabulary"]))
+    model = steps.tiny_llama()
     engine, *_ = deepspeed.initialize(
         model=model, config=path,
         optimizer=torch.optim.AdamW(model.parameters(), lr=1e-2))
     torch.manual_seed(1 + torch.distributed.get_rank())
     for _ in range(STEPS * engine.gradient_accumulation_steps()):
-        words = torch.randint(0, SHAPE["vocabulary"], (
-            engine.train_micro_batch_size_per_gpu(), SHAPE["tokens"]))
+        words = steps.words(engine.train_micro_batch_size_per_gpu())
         loss = engine(input_ids=words, labels=words).loss
         engine.backward(loss)
         engine.step()
         assert torch.isfinite(loss)
     assert engine.global_steps == STEPS
     if torch.distributed.get_rank() == 0:
-        print(f"stage {engine.zero_optimization_stage()}: {STEPS} steps")
+        print(f"stage {engine.zero_optimization_stage()}: {STEPS} steps", flush=True)
 
 
 def main(binaries):
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
-        model = folder / "tiny.json"
-        model.write_text(json.dumps({"version": 1, "shape": SHAPE}))
-        subprocess.run([f"{binaries}/galvatron-plan", model, "--cluster=2xh100",
-                        "--batch=8", "--for=deepspeed", f"--launch={folder}"],
-                       check=True, stdout=subprocess.DEVNULL)
+    with steps.written(binaries, "deepspeed") as folder:
         written = json.loads((folder / "deepspeed.json").read_text())
         for stage in (1, 2, 3):
             written["zero_optimization"]["stage"] = stage
             path = folder / f"stage{stage}.json"
             path.write_text(json.dumps(written))
-            done = subprocess.run(
-                [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2",
-                 "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", __file__,
-                 "--rank", path],
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                check=False)
-            if f"stage {stage}: {STEPS} steps" not in done.stdout:
-                raise SystemExit(done.stdout)
-            print(f"stage {stage}: {STEPS} steps on two processes")
+            steps.start([sys.executable, "-m", "torch.distributed.run",
+                         "--nproc-per-node=2", "--rdzv-backend=c10d",
+                         "--rdzv-endpoint=localhost:0", __file__, "--rank", path],
+                        f"stage {stage}: {STEPS} steps")
+            print(f"DeepSpeed {deepspeed.__version__}, stage {stage}: {STEPS} steps "
+                  "on two processes", flush=True)
 
 
 if sys.argv[1] == "--rank":
