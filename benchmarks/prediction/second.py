@@ -15,6 +15,8 @@ MODELS = {
                    "ffn": 28672},
     "Llama3-405B cut to 4 layers": {**LLAMA, "layers": 4, "hidden": 16384,
                                     "heads": 128, "ffn": 53248},
+    "Qwen2.5-7B": {**LLAMA, "layers": 28, "hidden": 3584, "heads": 28,
+                   "kv_heads": 4, "ffn": 18944, "vocab": 152064},
     "InternLM-7B": {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 32,
                     "ffn": 11008, "vocab": 103168, "gated_mlp": True},
     "qwen3-8b": {**LLAMA, "layers": 36, "hidden": 4096, "ffn": 12288,
@@ -23,6 +25,7 @@ MODELS = {
                   "head_width": 128, "ffn": 25600, "vocab": 151936},
 }
 MODELS["Qwen3-8B"] = MODELS["qwen3-8b"]
+MODELS["Qwen2.5-7B-Instruct"] = MODELS["Qwen2.5-7B"]
 # The name of weights in fp8, which one of two runs trained in bf16.
 MODELS["Qwen3-14B-FP8"] = {**LLAMA, "layers": 40, "hidden": 5120, "heads": 40,
                            "head_width": 128, "ffn": 17408, "vocab": 151936}
@@ -31,6 +34,9 @@ CARDS = {"H100": "H100-SXM5-80GB", "H100 (95 GiB)": "H100-SXM-96GB",
          "A100-80GB": "A100-SXM4-80GB", "B200": "B200-SXM-180GB",
          "B200 (power limited)": "B200-SXM-180GB", "H20": "H20-SXM-96GB",
          "GB200/B200 class (184 GiB)": "GB200-186GB"}
+# Cards of rows that print memory alone: what they compute does not matter.
+MEMORY_CARDS = {**CARDS,
+                "80GB class (A800/H800, not printed)": "A100-SXM4-80GB"}
 EXECUTIONS = {"internevo": "internevo", "simumax_b200": "megatron-core",
               "megatron_bridge_cards": "megatron-core", "ms_swift": "megatron-core",
               "torchao_torchtitan_fp8": "torchtitan", "threads_cp_moe": "torchtitan"}
@@ -41,6 +47,11 @@ RECOMPUTATIONS = {"alternate layers": "selective_alternate_layers"}
 # Gbit/s a node, where the source prints it.
 NETWORKS = {"internevo": 400}
 SHARDING = {None: "ddp", 0: "ddp", 1: "zero1", 3: "zero3"}
+
+
+def memory_alone(row):
+    """Whether memory is all that a row prints."""
+    return str(row.get("metric")).startswith("peak_memory")
 
 
 def step_seconds(row):
@@ -85,7 +96,9 @@ def reason(row):
         return "offloading"
     if "LoRA" in (row.get("note") or ""):
         return "adapters"
-    if row.get("gpu") not in CARDS:
+    if "label muon" in (row.get("note") or ""):
+        return "optimizer Muon"
+    if row.get("gpu") not in (MEMORY_CARDS if memory_alone(row) else CARDS):
         return "device type " + str(row.get("gpu"))
     if row.get("model") not in MODELS:
         return "model " + str(row.get("model"))
@@ -94,7 +107,7 @@ def reason(row):
     if any(row.get(key) is None for key in ("tp", "pp", "dp", "seq", "global_batch",
                                             "micro_batch")):
         return "degrees or batch not printed"
-    if step_seconds(row) is None:
+    if step_seconds(row) is None and not memory_alone(row):
         return "no step printed"
     return None
 
@@ -106,13 +119,13 @@ def converted(source, row):
     peak = re.search(r"peak allocated ([\d.]+) GiB", row.get("note") or "")
     if peak:
         measured["memory_gib"] = float(peak[1])
-    elif source in RESERVED and "memory_gb" in row:
+    elif (source in RESERVED or memory_alone(row)) and "memory_gb" in row:
         measured["memory_gb"] = row["memory_gb"]
     group = (row.get("also") or {}).get("zero1_group")
     stages = row["pp"]
     return {
         "id": row["id"], "model": row["model"], "model_shape": MODELS[row["model"]],
-        "gpu": CARDS[row["gpu"]], "gpus": row["n_gpus"], "gpus_per_node": 8,
+        "gpu": MEMORY_CARDS[row["gpu"]], "gpus": row["n_gpus"], "gpus_per_node": 8,
         "cluster": None, "source": source, "precision": row["precision"], "seq_len": row["seq"],
         "gbs": row["global_batch"], "mbs": row["micro_batch"], "tp": row["tp"],
         "pp": stages, "dp": data, "cp": (row.get("cp") or 1) * (row.get("ulysses") or 1),
@@ -125,6 +138,7 @@ def converted(source, row):
         "states_group": group if isinstance(group, int) else None,
         "sequence_parallel": row.get("sp") or False,
         "options": [] if "eager" in str(row) else ["compile"],
+        "memory_alone": memory_alone(row),
         "measured": measured, "derived": {"iter_time_s": measured["iter_time_s"]}}
 
 
