@@ -13,6 +13,7 @@
 #include "Spaces.h"
 
 #include "galvatron/Baselines/HarmonySearch.h"
+#include "galvatron/Cluster/Backend.h"
 #include "galvatron/Planner/Budget.h"
 #include "galvatron/Planner/Gap.h"
 #include "galvatron/Strategy/DecisionTree.h"
