@@ -81,15 +81,19 @@ public:
   }
   void gather(std::span<const std::byte> in,
               std::span<std::byte> out) override {
-    // Behind its header a message has one number.
-    double mine;
-    const size_t header = in.size() - sizeof(mine);
-    std::memcpy(&mine, in.data() + header, sizeof(mine));
+    // Behind its header a message has numbers.
+    std::vector<double> mine((in.size() - sizeof(MessageHeader)) /
+                             sizeof(double));
+    std::memcpy(mine.data(), in.data() + sizeof(MessageHeader),
+                mine.size() * sizeof(double));
     for (int rank = 0; rank < all; ++rank) {
       std::byte *to = out.data() + size_t(rank) * in.size();
-      const double answered = answer(rank, mine);
-      std::copy_n(in.begin(), header, to);
-      std::memcpy(to + header, &answered, sizeof(answered));
+      std::copy(in.begin(), in.end(), to);
+      std::vector<double> its;
+      for (double number : mine)
+        its.push_back(answer(rank, number));
+      std::memcpy(to + sizeof(MessageHeader), its.data(),
+                  its.size() * sizeof(double));
     }
   }
   void abort() override {}
