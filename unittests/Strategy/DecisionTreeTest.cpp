@@ -75,7 +75,7 @@ TEST(DecisionTree, blocks_of_blocks_are_asked_for) {
   EXPECT_EQ(listStrategies(8, all).size(), 578u);
   EXPECT_EQ(listStrategies(64, all).size(), 5942u);
   const Strategy twice = llvm::cantFail(Strategy::parse("cp2.tsp2"));
-  EXPECT_TRUE(is_contained(enumerateStrategies(4, all), twice));
+  EXPECT_TRUE(llvm::is_contained(enumerateStrategies(4, all), twice));
 }
 
 TEST(DecisionTree, lists_of_paradigms_are_read) {
