@@ -17,6 +17,9 @@ are what Table II's out-of-memory cells ask for; T5 is scaled to the table.
 
   generate.py [--separate-ends] [--list] [-o FOLDER] [MODEL ..]
 
+Attention's products, of a head with the scores, stand apart from the others: they
+are small.
+
 The paper counts transformer layers, and so do these profiles: the embedding is
 part of the first layer, the head of the last, unless --separate-ends is given.
 """
@@ -33,7 +36,8 @@ class Block:
     """One kind of layer, sizes per sample."""
 
     def __init__(self, name, count, parameters, flops, boundary, kept,
-                 replicated=0, all_reduce=0, moved=0, kernels=0, products=None):
+                 replicated=0, all_reduce=0, moved=0, kernels=0, products=None,
+                 attention=0, attention_bytes=0):
         self.name = name
         self.count = count
         self.parameters = parameters  # elements
@@ -45,6 +49,9 @@ class Block:
         self.moved = moved  # bytes of kernels limited by memory bandwidth
         self.kernels = kernels
         self.products = products if products is not None else kept + boundary
+        # Of a head's products with scores, which are small; not among `flops`.
+        self.attention = attention
+        self.attention_bytes = attention_bytes
 
     def merged(self, other, name, count=1):
         """One layer that does the work of both; `other` comes second."""
@@ -53,10 +60,16 @@ class Block:
                       self.kept + other.kept, self.replicated +
                       other.replicated, self.all_reduce + other.all_reduce,
                       self.moved + other.moved, self.kernels + other.kernels,
-                      self.products + other.products)
+                      self.products + other.products,
+                      self.attention + other.attention,
+                      self.attention_bytes + other.attention_bytes)
         return layer
 
     def json(self):
+        attention = {
+            "forward-attention-flops": round(self.attention),
+            "forward-attention-bytes": round(self.attention_bytes),
+        }
         return {
             "name": self.name,
             "count": self.count,
@@ -64,6 +77,7 @@ class Block:
             "forward-moved-bytes": round(self.moved),
             "forward-product-bytes": round(self.products),
             "forward-kernels": self.kernels,
+            **(attention if self.attention else {}),
             "parameter-bytes": F32 * round(self.parameters),
             "boundary-bytes": round(self.boundary),
             "intermediate-bytes": round(self.kept),
@@ -82,8 +96,10 @@ def transformer(name, count, tokens, width, heads, masks=True, window=None,
     hidden = 4
     window = window or tokens
     parameters = (4 + 2 * hidden) * width**2 + (9 + hidden) * width
-    flops = 2 * tokens * width**2 * (4 + 2 * hidden) \
-        + 4 * tokens * window * width
+    flops = 2 * tokens * width**2 * (4 + 2 * hidden)
+    attention = 4 * tokens * window * width
+    # Queries, keys, values and the result; scores are written and read.
+    attention_bytes = F32 * (4 * tokens * width + 2 * heads * tokens * window)
     # Of every element of width: input of the first normalisation is the
     # boundary. Kept besides it: q, k, v, the attention's result, inputs of the
     # products, the input of the second normalisation, the feed-forward part
@@ -95,8 +111,7 @@ def transformer(name, count, tokens, width, heads, masks=True, window=None,
     # Inputs of the two normalisations and of the two column-split products, and
     # the masks, are whole on every rank.
     replicated = (12 + (2 if masks else 0)) * tokens * width
-    products = F32 * tokens * width * (8 + 2 * (1 + hidden)) \
-        + 2 * F32 * (heads * tokens * window + tokens * width)
+    products = F32 * tokens * width * (8 + 2 * (1 + hidden))
     # Elementwise work: two normalisations, two residual sums with dropout, the
     # activation (read and written), and the softmax over the scores.
     moved = F32 * tokens * width * (2 * 2 + 2 * 3 + 2 * hidden) \
@@ -104,18 +119,20 @@ def transformer(name, count, tokens, width, heads, masks=True, window=None,
     kernels = 16
     if cross is not None:
         parameters += 4 * width**2 + 6 * width
-        flops += 2 * width**2 * (2 * tokens + 2 * cross) \
-            + 4 * tokens * cross * width
+        flops += 2 * width**2 * (2 * tokens + 2 * cross)
+        attention += 4 * tokens * cross * width
+        attention_bytes += F32 * (2 * (tokens + cross) * width
+                                  + 2 * heads * tokens * cross)
         kept += (21 if masks else 20) * tokens * width + 8 * cross * width \
             + square * heads * tokens * cross
         replicated += (9 if masks else 8) * tokens * width
-        products += F32 * width * (4 * tokens + 4 * cross) \
-            + 2 * F32 * (heads * tokens * cross + tokens * width)
+        products += F32 * width * (4 * tokens + 4 * cross)
         moved += F32 * tokens * width * 5 + 5 * F32 * heads * tokens * cross
         kernels += 8
     reduces = 2 if cross is None else 3
     return Block(name, count, parameters, flops, boundary, kept, replicated,
-                 reduces * boundary, moved, kernels, products)
+                 reduces * boundary, moved, kernels, products, attention,
+                 attention_bytes)
 
 
 def embedding(name, parameters, boundary):
@@ -165,7 +182,8 @@ def vars_of(block):
     return {
         key: getattr(block, key)
         for key in ("name", "count", "parameters", "flops", "boundary", "kept",
-                    "replicated", "all_reduce", "moved", "kernels", "products")
+                    "replicated", "all_reduce", "moved", "kernels", "products",
+                    "attention", "attention_bytes")
     }
 
 

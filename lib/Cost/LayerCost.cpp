@@ -49,6 +49,28 @@ static double callSeconds(const GroupLink &link, const LayerCollective &work) {
          link.seconds(work.kind, static_cast<double>(work.bytes) / calls);
 }
 
+/// How many times as long as at the memory's bandwidth the transfers of a
+/// product take: what the size at which products reach half of their rate says
+/// of the TITAN RTX in f32 (250, where its bandwidth says 105; Table II of
+/// arXiv 2307.02031, benchmarks/planner/table2).
+constexpr double kProductTransfers = 2.38;
+
+/// Seconds of a product. TF32 multiplies faster than f32 and moves the same
+/// bytes, so what is beside its multiplications does not shrink with them.
+static double productSeconds(const ProductWork &product, const DeviceType &type,
+                             StringRef dtype, double rate) {
+  constexpr double elementBytes = 4;
+  const bool own = product.attention && !type.attentionEfficiency.empty();
+  const EfficiencyCurve &curve =
+      own ? type.attentionEfficiency : type.efficiency;
+  if (dtype != "tf32" || own || curve.empty() || product.size <= 0)
+    return product.flops / (rate * curve.at(product.size));
+  // Elements by the definition of a product's size (productSize).
+  const double elements = 1.5 * product.flops / product.size;
+  return product.flops / rate +
+         kProductTransfers * elements * elementBytes / type.memoryBandwidth;
+}
+
 double computeSeconds(const ComputeWork &work, const DeviceType &type,
                       StringRef dtype, double communication) {
   double rate = type.flops.at(dtype.str());
@@ -56,11 +78,7 @@ double computeSeconds(const ComputeWork &work, const DeviceType &type,
                    static_cast<double>(work.kernels) * type.kernelOverhead;
   double sized = 0;
   for (const ProductWork &product : work.products) {
-    const EfficiencyCurve &curve =
-        product.attention && !type.attentionEfficiency.empty()
-            ? type.attentionEfficiency
-            : type.efficiency;
-    seconds += product.flops / (rate * curve.at(product.size));
+    seconds += productSeconds(product, type, dtype, rate);
     sized += product.flops;
   }
   return std::max(seconds + (work.flops - sized) / rate,

@@ -209,6 +209,33 @@ TEST(LayerCost, small_products_reach_less) {
   EXPECT_DOUBLE_EQ(computeSeconds(work, type, "f32", 10), 11.5);
 }
 
+/// A faster multiplication moves no byte faster.
+TEST(LayerCost, products_in_tf32_move_the_bytes_of_f32) {
+  DeviceType type = flat(1, 1).deviceType(0);
+  type.flops = {{"f32", 1e9}, {"tf32", 8e9}};
+  ComputeWork work;
+  work.flops = 8e9;
+  std::vector<ProductWork> products = {{8e9, 120}};
+  work.products = products;
+  // Without a curve of sizes nothing is known of transfers.
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "tf32"), 1);
+  type.efficiency = EfficiencyCurve({{60, 0.25}, {240, 0.5}});
+  // 1.5 * 8e9 / 120 = 1e8 elements of 4 bytes, 2.38 times, at 1 GB/s.
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "tf32"), 1 + 2.38 * 0.4);
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "f32"), 8 / 0.375);
+  // Half of that bandwidth, twice their time; a larger product, fewer of them.
+  type.memoryBandwidth = 0.5e9;
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "tf32"), 1 + 2.38 * 0.8);
+  products[0].size = 480;
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "tf32"), 1 + 2.38 * 0.2);
+  products[0].size = 0;
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "tf32"), 1);
+  // Attention's kernels may have a curve of their own.
+  products[0] = {8e9, 120, true};
+  type.attentionEfficiency = EfficiencyCurve({{1, 0.125}});
+  EXPECT_DOUBLE_EQ(computeSeconds(work, type, "tf32"), 8);
+}
+
 TEST(LayerCost, the_host_launches_while_tensor_parallelism_communicates) {
   DeviceType type = flat(1, 4).deviceType(0);
   type.hostOverhead = 0.4;

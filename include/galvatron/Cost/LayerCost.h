@@ -96,7 +96,9 @@ double overlapSeconds(double x, double y, double slowdown);
 /// Seconds that one device of a type computes, alone on its core:
 ///   sum over products of flops / (FLOP/s * efficiency(size))
 ///   + moved bytes / memory bandwidth + kernels * kernel overhead.
-/// Products of unknown size reach the full rate. Where the host launches
+/// Products of unknown size reach the full rate. In TF32 products take, beside
+/// their flops at the full rate, the transfers of their elements, which are f32
+/// (docs/cost-model.md). Where the host launches
 /// kernels one by one, at least the seconds of their launches less
 /// `communication`, the seconds of the same pass in which the device
 /// communicates: the host launches on meanwhile.
