@@ -16,7 +16,7 @@ llvm::Expected<AdapterOptions> AdapterOptions::parse(llvm::StringRef text) {
   AdapterOptions options;
   auto refuse = [&](const llvm::Twine &what) {
     return makeError("option --adapters: expected "
-                     "rank=R,alpha=A,layers='NAME;..', " +
+                     "rank=R,alpha=A,layers='NAME;..' or from=DIR, " +
                      what);
   };
   llvm::SmallVector<llvm::StringRef> settings;
@@ -31,6 +31,8 @@ llvm::Expected<AdapterOptions> AdapterOptions::parse(llvm::StringRef text) {
       hasAlpha = true;
       isGood = !value.getAsDouble(options.alpha) &&
                std::isfinite(options.alpha) && options.alpha > 0;
+    } else if (key == "from" && settings.size() == 1) {
+      options.from = value.str();
     } else if (key == "layers") {
       options.layers = value.trim('\'').str();
     } else {
@@ -41,7 +43,7 @@ llvm::Expected<AdapterOptions> AdapterOptions::parse(llvm::StringRef text) {
   }
   if (!hasAlpha)
     options.alpha = 2.0 * double(options.rank);
-  if (options.layers.empty())
+  if (options.layers.empty() && options.from.empty())
     return refuse("found no layers");
   return options;
 }

@@ -287,7 +287,7 @@ PlanOptions::PlanOptions(Tool &tool)
       adapters("adapters",
                cl::desc("trains low-rank adapters of these modules ('*' "
                         "stands for any name) and freezes all else"),
-               cl::value_desc("rank=R,alpha=A,layers='NAME;..'"),
+               cl::value_desc("rank=R,alpha=A,layers='NAME;..'|from=DIR"),
                cl::cat(tool.category())),
       documents("documents",
                 cl::desc("attention: it stays inside the documents of a "
@@ -522,7 +522,9 @@ llvm::Error PlanOptions::applyAdapters(mlir::ModuleOp module, bool keep) const {
   if (keep)
     return makeError("option --adapters: the module was planned without it: "
                      "use --replan");
-  return addAdapters(module, *options);
+  if (!options->from.empty())
+    options = readAdapterConfig(options->from, module);
+  return options ? addAdapters(module, *options) : options.takeError();
 }
 
 llvm::Error PlanOptions::checkDocuments() const {

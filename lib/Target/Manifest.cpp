@@ -307,6 +307,13 @@ private:
         for (auto name : adapters.getModules().getAsRange<StringAttr>())
           json.value(name.getValue());
       });
+      if (adapters.getRanks())
+        writeNumbers("ranks", adapters.getRanks().asArrayRef());
+      if (adapters.getAlphas())
+        json.attributeArray("alphas", [&] {
+          for (double alpha : adapters.getAlphas().asArrayRef())
+            json.value(alpha);
+        });
     });
   }
 

@@ -63,7 +63,8 @@ TwinModel adapted(const char *family, const char *modules, int64_t layers = 6) {
 /// and a decoder with fewer heads of keys than ranks.
 TwinModel gpt2() { return adapted("gpt2", "c_attn;c_proj"); }
 TwinModel llama() {
-  TwinModel model = adapted("llama", "*.q_proj;*.v_proj;o_proj;down_proj");
+  TwinModel model =
+      adapted("llama", "*.q_proj;*.v_proj:2;o_proj;down_proj:1:6");
   model.keyHeads = 2;
   return model;
 }
@@ -85,6 +86,49 @@ TEST_F(AdapterTwinTest, RandomMixedPlans) {
   expectTwins(adapted("t5", "*.q;*.EncDecAttention.v;wo", 5), 2);
   // Adapters of some layers alone: bodies differ.
   expectTwins(adapted("llama", "model.layers.1.*"), 2);
+}
+
+/// Modules whose rows are those of several products share A.
+TEST_F(AdapterTwinTest, ModulesOfSeveralProducts) {
+  const TwinModel phi = adapted("phi3", "qkv_proj;gate_up_proj;o_proj:2", 2);
+  const TwinModel neox = adapted("gpt_neox", "query_key_value", 2);
+  for (const char *text : {"zdp2", "tp2", "sdp2.tp2.ckpt"}) {
+    expectTwin(phi, uniformPlan(phi, 1, strategyOf(text), 8, 2, "1f1b"));
+    expectTwin(neox, uniformPlan(neox, 1, strategyOf(text), 8, 2, "1f1b"));
+  }
+}
+
+/// Backward passes end at the lowest adapter: layers in front of it, whole
+/// stages of them as well, have nothing to compute.
+TEST_F(AdapterTwinTest, NothingBelowTheLowest) {
+  const TwinModel upper = adapted("llama", "model.layers.[45].*");
+  for (const char *schedule : {"1f1b", "gpipe", "zb-h1"})
+    expectTwin(upper,
+               uniformPlan(upper, 2, strategyOf("sdp2"), 16, 4, schedule), {},
+               256 << 10);
+  expectTwin(upper, uniformPlan(upper, 4, strategyOf("dp2"), 16, 4, "1f1b"));
+  expectTwin(upper,
+             uniformPlan(upper, 1, strategyOf("zdp2.tp2.ckpt"), 16, 2, "1f1b"));
+  expectTwin(upper, uniformPlan(upper, 1, strategyOf("tsp2"), 16, 2, "1f1b"));
+  const TwinModel decoder = adapted("t5", "decoder.*.EncDecAttention.?", 5);
+  expectTwins(decoder, 2);
+
+  // With B of zeros others add nothing: the gradients of the first step are
+  // those of a model that has adapters everywhere.
+  TwinOptions options;
+  options.steps = 1;
+  const TwinModel all = adapted("llama", "model.layers.*");
+  const TwinPlan plan = singleRank(all, 16);
+  TwinRun some = runTwin(context, upper, plan, options),
+          whole = runTwin(context, all, plan, options);
+  ASSERT_EQ(some.error + whole.error, "");
+  EXPECT_EQ(some.gradients.size(), 2u * 7 * 2);
+  for (const auto &[name, tensor] : some.gradients) {
+    ASSERT_TRUE(whole.gradients.count(name)) << name;
+    const std::vector<double> &other = whole.gradients[name].values;
+    for (size_t i = 0; i < tensor.values.size(); ++i)
+      ASSERT_NEAR(tensor.values[i], other[i], 1e-12) << name;
+  }
 }
 
 /// Every paradigm alone, each with and without recomputation.

@@ -50,8 +50,8 @@ std::unique_ptr<mlir::MLIRContext> createCompilerContext();
 
 /// Makes MLIR's verifier run behind every pass of this process from here on.
 /// Without this it runs where IR comes in and where it leaves: on a model that
-/// is read or imported, behind the last phase of runPhases() in front of `emit`,
-/// and in verifyModule(). What becomes a program is proven as one.
+/// is read or imported, behind the last phase of runPhases() in front of
+/// `emit`, and in verifyModule(). What becomes a program is proven as one.
 void verifyAfterEachPass();
 
 /// Reads a model: IR (text or bytecode) or a Hugging Face configuration, which
@@ -70,15 +70,23 @@ llvm::Error splitBlocks(mlir::ModuleOp module);
 llvm::Error applyTraining(mlir::ModuleOp module,
                           const TrainingOptions &training);
 
-/// Low-rank adapters, as `--adapters` says: `rank=16,alpha=32,layers=NAMES`.
+/// Low-rank adapters, as `--adapters` says: `rank=16,alpha=32,layers=NAMES`, or
+/// `from=DIR`, a folder with an adapter_config.json of PEFT.
 struct AdapterOptions {
   int64_t rank = 8;
   double alpha = 0;   ///< what they add is scaled by alpha / rank
   std::string layers; ///< modules, see galvatron-add-adapters
+  std::string from;   ///< has these instead, if not empty
 
   /// Reads the value of an option. Without `alpha` it is twice the rank.
   static llvm::Expected<AdapterOptions> parse(llvm::StringRef text);
 };
+
+/// Returns the adapters that `directory` has of a module's model: those modules
+/// that adapter_config.json names by PEFT's rules, with a rank and an alpha
+/// each.
+llvm::Expected<AdapterOptions> readAdapterConfig(llvm::StringRef directory,
+                                                 mlir::ModuleOp module);
 
 /// Adds adapters to a module (galvatron-add-adapters).
 llvm::Error addAdapters(mlir::ModuleOp module, const AdapterOptions &options);

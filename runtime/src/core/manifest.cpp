@@ -355,34 +355,58 @@ void checkWorld(const Manifest &manifest) {
                             str(owners[i]) + " owners, expected one");
 }
 
+/// The shape of a matrix as files have it, of one parameter or of its parts.
+std::vector<int64_t> storedMatrix(const Node &node, const Manifest &manifest,
+                                  const std::string &name) {
+  const std::vector<int> parts = manifest.parametersOf(name);
+  if (parts.empty())
+    node.error("expected a parameter '" + name + "', found none");
+  const Parameter &first = manifest.parameters[size_t(parts.front())];
+  if (first.shape.size() != 2)
+    node.error("expected '" + name + "' to be a matrix");
+  return first.storedShape();
+}
+
 /// Adapters whose parameters are there, with matrices that fit together.
 void parseAdapters(const Node &node, Manifest &manifest) {
   Adapters &adapters = manifest.adapters;
   adapters.rank = node.at("rank").integer(1);
   adapters.alpha = node.at("alpha").number();
   adapters.inFirst = node.at("in-first").boolean();
-  for (const Node &entry : node.at("modules").list()) {
-    const std::string module = entry.string();
+  for (const Node &entry : node.at("modules").list())
+    adapters.modules.push_back(entry.string());
+  auto expectAll = [&](const char *key, size_t found) {
+    if (found != adapters.modules.size())
+      node.at(key).error("expected one for each of the " +
+                         str(adapters.modules.size()) + " modules, found " +
+                         str(found));
+  };
+  if (node.has("ranks")) {
+    for (const Node &entry : node.at("ranks").list())
+      adapters.ranks.push_back(entry.integer(1));
+    expectAll("ranks", adapters.ranks.size());
+  }
+  if (node.has("alphas")) {
+    for (const Node &entry : node.at("alphas").list())
+      adapters.alphas.push_back(entry.number());
+    expectAll("alphas", adapters.alphas.size());
+  }
+  const std::vector<Node> entries = node.at("modules").list();
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const std::string &module = adapters.modules[i];
     auto shapeOf = [&](const std::string &name) {
-      const int index = manifest.parameterCalled(name);
-      if (index < 0)
-        entry.error("expected a parameter '" + name + "', found none");
-      const std::vector<int64_t> &shape =
-          manifest.parameters[size_t(index)].shape;
-      if (shape.size() != 2)
-        entry.error("expected '" + name + "' to be a matrix");
-      return shape;
+      return storedMatrix(entries[i], manifest, name);
     };
     std::vector<int64_t> weight = shapeOf(Adapters::weightOf(module));
     if (adapters.inFirst)
       std::swap(weight[0], weight[1]);
+    const int64_t rank = adapters.rankOf(i);
     if (shapeOf(Adapters::firstOf(module)) !=
-            std::vector<int64_t>{adapters.rank, weight[1]} ||
+            std::vector<int64_t>{rank, weight[1]} ||
         shapeOf(Adapters::secondOf(module)) !=
-            std::vector<int64_t>{weight[0], adapters.rank})
-      entry.error("expected matrices of rank " + str(adapters.rank) +
-                  " that fit the weight");
-    adapters.modules.push_back(module);
+            std::vector<int64_t>{weight[0], rank})
+      entries[i].error("expected matrices of rank " + str(rank) +
+                       " that fit the weight");
   }
 }
 
@@ -543,11 +567,13 @@ std::string Adapters::secondOf(const std::string &module) {
   return "base_model.model." + module + ".lora_B.weight";
 }
 
-int Manifest::parameterCalled(const std::string &name) const {
-  auto found = std::find_if(
-      parameters.begin(), parameters.end(),
-      [&](const Parameter &parameter) { return parameter.name == name; });
-  return found == parameters.end() ? -1 : int(found - parameters.begin());
+std::vector<int> Manifest::parametersOf(const std::string &tensor) const {
+  std::vector<int> numbers;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (tensor ==
+        (parameters[i].part ? parameters[i].part->of : parameters[i].name))
+      numbers.push_back(int(i));
+  return numbers;
 }
 
 uint64_t Manifest::elementBytes() const { return dtypeBytes(dtype); }

@@ -369,9 +369,20 @@ struct Adapters {
   double alpha = 0;
   bool inFirst = false; ///< W is [in, out] and not [out, in]
   std::vector<std::string> modules;
+  /// Those of each module; empty: `rank` and `alpha`.
+  std::vector<int64_t> ranks;
+  std::vector<double> alphas;
 
-  double scale() const { return alpha / double(rank); }
-  /// Names of parameters of a module.
+  int64_t rankOf(size_t module) const {
+    return ranks.empty() ? rank : ranks[module];
+  }
+  double alphaOf(size_t module) const {
+    return alphas.empty() ? alpha : alphas[module];
+  }
+  double scaleOf(size_t module) const {
+    return alphaOf(module) / double(rankOf(module));
+  }
+  /// Names of a module's tensors in files.
   static std::string weightOf(const std::string &module);
   static std::string firstOf(const std::string &module);  ///< A
   static std::string secondOf(const std::string &module); ///< B
@@ -394,8 +405,9 @@ struct Manifest {
   std::vector<PlannedNodes> nodes;
   /// The node of each rank; empty as well.
   std::vector<int> nodeOfRank() const;
-  /// The number of a parameter; -1 if there is none of this name.
-  int parameterCalled(const std::string &name) const;
+  /// The numbers of the parameters that are a tensor of files, or its parts;
+  /// empty if there is no tensor of this name.
+  std::vector<int> parametersOf(const std::string &tensor) const;
   std::vector<Datum> data;
   std::string schedule;
   /// How many batches gradients are late; the schedule goes on without a drain

@@ -164,7 +164,7 @@ struct Session::Implementation {
                     Written what = Written::All);
   /// Adds to a frozen weight, of `heldType(Held::Frozen)`, what its adapter
   /// adds to the product; all processes call it.
-  void mergeAdapter(int parameter, std::vector<char> &weight);
+  void mergeAdapter(const std::string &name, std::vector<char> &weight);
   TraceReport report();
   /// Whether the ranks' needs and their copies for checkpoints fit together.
   void checkCopies(std::vector<RankNeed> needs,

@@ -133,8 +133,8 @@ void Session::Implementation::writeTensors(const std::string &path, Held kind,
     gathered = i + 1;
     std::vector<char> bytes =
         gatherStored(stored[i]->parts, stored[i]->kind, entries[i].bytes());
-    if (what == Written::Merged && stored[i]->parts.size() == 1)
-      mergeAdapter(stored[i]->parts.front(), bytes);
+    if (what == Written::Merged)
+      mergeAdapter(entries[i].name, bytes);
     return bytes;
   };
   Status written;
@@ -150,10 +150,9 @@ void Session::Implementation::writeTensors(const std::string &path, Held kind,
   });
 }
 
-void Session::Implementation::mergeAdapter(int parameter,
+void Session::Implementation::mergeAdapter(const std::string &name,
                                            std::vector<char> &weight) {
   const Manifest &manifest = program->manifest();
-  const std::string &name = manifest.parameters[size_t(parameter)].name;
   const std::vector<std::string> &modules = manifest.adapters.modules;
   const auto module =
       std::find_if(modules.begin(), modules.end(), [&](const auto &one) {
@@ -161,24 +160,27 @@ void Session::Implementation::mergeAdapter(int parameter,
       });
   if (module == modules.end())
     return;
-  auto valuesOf = [&](int index) {
-    const std::vector<char> bytes = gatherTensor(index, Held::Parameter);
-    std::vector<double> values(
-        leads() ? size_t(manifest.parameters[size_t(index)].elements()) : 0);
-    loadValues(bytes.data(), int64_t(values.size()),
-               heldType(manifest, Held::Parameter), values.data());
+  auto valuesOf = [&](const std::string &tensor) {
+    const std::vector<int> parts = manifest.parametersOf(tensor);
+    int64_t elements = 1;
+    for (int64_t dim : manifest.parameters[size_t(parts.front())].storedShape())
+      elements *= dim;
+    const grt_dtype dtype = heldType(manifest, Held::Parameter);
+    const std::vector<char> bytes = gatherStored(
+        parts, Held::Parameter, uint64_t(elements) * dtypeBytes(dtype));
+    std::vector<double> values(leads() ? size_t(elements) : 0);
+    loadValues(bytes.data(), int64_t(values.size()), dtype, values.data());
     return values;
   };
-  const std::vector<double> first =
-      valuesOf(manifest.parameterCalled(Adapters::firstOf(*module)));
-  const std::vector<double> second =
-      valuesOf(manifest.parameterCalled(Adapters::secondOf(*module)));
+  const std::vector<double> first = valuesOf(Adapters::firstOf(*module));
+  const std::vector<double> second = valuesOf(Adapters::secondOf(*module));
   if (!leads())
     return;
   const grt_dtype dtype = heldType(manifest, Held::Frozen);
   std::vector<double> values(weight.size() / dtypeBytes(dtype));
   loadValues(weight.data(), int64_t(values.size()), dtype, values.data());
-  mergeLowRank(manifest.adapters, first, second, values);
+  mergeLowRank(manifest.adapters, size_t(module - modules.begin()), first,
+               second, values);
   storeValues(values.data(), int64_t(values.size()), dtype, weight.data());
 }
 

@@ -68,7 +68,7 @@ module {
 
 // -----
 
-// expected-error@below {{expected 'nn.frozen', without a value, on a parameter of a body, found it on argument 0}}
+// expected-error@below {{expected 'nn.frozen', without a value, on a parameter or an input of floating-point elements, found it on argument 0}}
 func.func private @tokens(%x: tensor<?xi32> {nn.frozen}) {
   return
 }

@@ -8,10 +8,10 @@
 // CHECK: %[[PLACES:.*]] = nn.embedding %arg1, %arg3
 // CHECK: nn.add %[[WORDS]], %[[PLACES]]
 // CHECK-NOT: nn.dropout
-// CHECK-LABEL: func.func private @block(%arg0: tensor<?x1x4xf32>, %arg1: tensor<?x1xi32>, %arg2: tensor<?x1xi32>, %arg3: tensor<4x3x4xf32> {nn.factors = ["", "", "heads"], nn.frozen}, %arg4: tensor<3x2x6x2xf32> {nn.factors = ["", "heads", "", ""], nn.frozen}, %arg5: tensor<3x2x6x2xf32> {nn.factors = ["", "heads", "", ""], nn.frozen})
+// CHECK-LABEL: func.func private @block(%arg0: tensor<?x1x4xf32> {nn.frozen}, %arg1: tensor<?x1xi32>, %arg2: tensor<?x1xi32>, %arg3: tensor<4x3x4xf32> {nn.factors = ["", "", "heads"], nn.frozen}, %arg4: tensor<3x2x6x2xf32> {nn.factors = ["", "heads", "", ""], nn.frozen}, %arg5: tensor<3x2x6x2xf32> {nn.factors = ["", "heads", "", ""], nn.frozen})
 // CHECK: nn.cached_attention %{{.*}} keys %arg4 values %arg5 rows %arg1 at %arg2 {heads = 2 : i64, scale = 5.000000e-01 : f64}
 // CHECK-SAME: -> tensor<?x1x4xf32>
-// CHECK-LABEL: func.func private @head(%arg0: tensor<?x1x4xf32>, %arg1: tensor<?x1xi32>, %arg2: tensor<9x4xf32> {nn.frozen})
+// CHECK-LABEL: func.func private @head(%arg0: tensor<?x1x4xf32> {nn.frozen}, %arg1: tensor<?x1xi32>, %arg2: tensor<9x4xf32> {nn.frozen})
 // CHECK: galvatron.parameter @h.0.cache.keys : tensor<3x2x6x2xf32> {frozen, init = "cache"}
 // CHECK: galvatron.model @m(%tokens: tensor<?x1xi32> is <tokens, below = 9>, %labels: {{.*}}, %cache_rows: tensor<?x1xi32> is <cache_rows, below = 3>, %positions: tensor<?x1xi32> is <positions, below = 6>)
 // CHECK: galvatron.layer "embed" @embed(%tokens, %positions)

@@ -222,7 +222,9 @@ LogicalResult PartValueAttr::verify(EmitError emitError, int64_t parameter,
 }
 
 LogicalResult AdaptersAttr::verify(EmitError emitError, int64_t rank,
-                                   FloatAttr alpha, bool, ArrayAttr modules) {
+                                   FloatAttr alpha, bool, ArrayAttr modules,
+                                   DenseI64ArrayAttr ranks,
+                                   DenseF64ArrayAttr alphas) {
   // (C1)
   if (rank < 1 || !alpha || !alpha.getValue().isFinite())
     return emitError() << "expected adapters of a positive rank and a finite "
@@ -236,6 +238,18 @@ LogicalResult AdaptersAttr::verify(EmitError emitError, int64_t rank,
   if (modules.empty() || !llvm::all_of(modules, isName))
     return emitError() << "expected the names of modules with adapters, found "
                        << modules;
+  // (C3)
+  if ((ranks && ranks.size() != int64_t(modules.size())) ||
+      (alphas && alphas.size() != int64_t(modules.size())))
+    return emitError() << "expected ranks and alphas of the " << modules.size()
+                       << " modules, found " << ranks << " and " << alphas;
+  if ((ranks && !llvm::all_of(ranks.asArrayRef(),
+                              [](int64_t each) { return each > 0; })) ||
+      (alphas && !llvm::all_of(alphas.asArrayRef(), [](double each) {
+         return std::isfinite(each);
+       })))
+    return emitError() << "expected positive ranks and finite alphas, found "
+                       << ranks << " and " << alphas;
   return success();
 }
 

@@ -11,7 +11,7 @@
 
 #include "Numbers.h"
 #include "galvatron/Dialect/Galvatron/IR/DataKinds.h"
-#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/IR/LiveSets.h"
 #include "galvatron/Dialect/Galvatron/IR/Views.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Support/Units.h"
@@ -308,6 +308,45 @@ static LogicalResult verifyFrozen(LayerOp layer, FunctionOpInterface function,
   return diagnostic;
 }
 
+/// Returns true if the layer that makes `value` trains nothing, and its body
+/// says that nothing in front of it does.
+static bool isMadeByFrozen(Value value, SymbolTableCollection &tables) {
+  auto maker = value.getDefiningOp<LayerOp>();
+  if (!maker || !maker.getCalleeAttr())
+    return false;
+  auto body = tables.lookupNearestSymbolFrom<FunctionOpInterface>(
+      maker, maker.getCalleeAttr());
+  if (!body || body.getNumArguments() < maker.getInputs().size())
+    return false;
+  for (FlatSymbolRefAttr symbol : maker.getParamSymbols()) {
+    auto parameter = tables.lookupNearestSymbolFrom<ParameterOp>(maker, symbol);
+    if (!parameter || !parameter.getFrozen())
+      return false;
+  }
+  for (auto [index, isData] : llvm::enumerate(maker.getDataInputs()))
+    if (!isData && !body.getArgAttr(unsigned(index), nn::kFrozenAttr))
+      return false;
+  return true;
+}
+
+/// (C16)
+static LogicalResult verifyFrozenInputs(LayerOp layer, FunctionOpInterface body,
+                                        SymbolTableCollection &tables) {
+  for (auto [index, input] : llvm::enumerate(layer.getInputs())) {
+    if (!body.getArgAttr(unsigned(index), nn::kFrozenAttr) ||
+        isMadeByFrozen(getOrigin(input), tables))
+      continue;
+    auto diagnostic = layer.emitOpError()
+                      << "expected argument " << index << " of '"
+                      << body.getName() << "' without '" << nn::kFrozenAttr
+                      << "', as what makes it is trained, or is data";
+    diagnostic.attachNote(body->getLoc())
+        << "'" << body.getName() << "' is here";
+    return diagnostic;
+  }
+  return success();
+}
+
 /// Checks that the arguments of a derived function that are parameters are
 /// those of the layer: as many, and of the elements that each has as a whole.
 static LogicalResult verifyParameterRoles(LayerOp layer, func::FuncOp function,
@@ -463,7 +502,7 @@ LogicalResult LayerOp::verifySymbolUses(SymbolTableCollection &symbolTable) {
                             parameter)))
       return failure();
   }
-  return success();
+  return verifyFrozenInputs(*this, function, symbolTable);
 }
 
 //===----------------------------------------------------------------------===//

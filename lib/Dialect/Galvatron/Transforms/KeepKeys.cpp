@@ -66,15 +66,17 @@ std::optional<int64_t> countPositions(ModelOp model) {
 /// Makes of one body what computes a position a sample.
 class BodyRewriter : public nn::KeptKeys {
 public:
-  BodyRewriter(func::FuncOp body, unsigned inputs, int64_t rowCount,
+  BodyRewriter(func::FuncOp body, SmallVector<bool> isData, int64_t rowCount,
                int64_t rowLength)
-      : body(body), inputs(inputs), rowCount(rowCount) {
+      : body(body), isData(std::move(isData)), inputs(this->isData.size()),
+        rowCount(rowCount) {
     length = rowLength;
   }
 
   LogicalResult run(int64_t before) {
-    for (unsigned i = inputs; i < body.getNumArguments(); ++i)
-      body.setArgAttr(i, nn::kFrozenAttr, UnitAttr::get(body.getContext()));
+    for (unsigned i = 0; i < body.getNumArguments(); ++i)
+      if (i >= inputs || !isData[i])
+        body.setArgAttr(i, nn::kFrozenAttr, UnitAttr::get(body.getContext()));
     // Masks are not of what generates.
     SmallVector<nn::TrainingOpInterface> all;
     body.walk([&](nn::TrainingOpInterface op) { all.push_back(op); });
@@ -147,6 +149,7 @@ private:
   }
 
   func::FuncOp body;
+  SmallVector<bool> isData; ///< by input
   unsigned inputs;
   int64_t rowCount;
 };
@@ -188,8 +191,8 @@ private:
         if (!body)
           return layer.emitOpError()
                  << "expected a body that is a function of operations";
-        rewriter = std::make_shared<BodyRewriter>(
-            body, layer.getInputs().size(), rows, length);
+        rewriter = std::make_shared<BodyRewriter>(body, layer.getDataInputs(),
+                                                  rows, length);
         if (failed(rewriter->run(*before)))
           return failure();
       }

@@ -20,11 +20,30 @@ bool mlir::galvatron::isComputeBound(nn::CostOpInterface op, int64_t samples) {
   return op.getFlops(samples) > kComputeBound * op.getMovedBytes(samples);
 }
 
-static bool hasFrozenOperand(Operation *op, func::FuncOp body) {
-  return llvm::any_of(op->getOperands(), [&](Value operand) {
-    auto argument = dyn_cast<BlockArgument>(operand);
-    return argument && nn::isFrozen(body, argument.getArgNumber());
-  });
+/// Operations of a body that bound it, counted once in forward, and in backward
+/// once for the operands that have a gradient and once for the others: matrix
+/// products have twice the work there, and so MFU is counted. What is not
+/// trained, and what nothing trained has made, has none.
+static double countBodyFlops(func::FuncOp body) {
+  DenseSet<Value> frozen;
+  for (BlockArgument argument : body.getArguments())
+    if (nn::isFrozen(body, argument.getArgNumber()))
+      frozen.insert(argument);
+  double flops = 0;
+  for (Operation &op : body.getBody().front()) {
+    auto isFrozen = [&](Value value) { return frozen.contains(value); };
+    bool all = llvm::all_of(op.getOperands(), isFrozen);
+    if (all)
+      frozen.insert(op.result_begin(), op.result_end());
+    auto cost = dyn_cast<nn::CostOpInterface>(op);
+    if (!cost || !isComputeBound(cost, 1))
+      continue;
+    flops += (all                                        ? 1
+              : llvm::any_of(op.getOperands(), isFrozen) ? 2
+                                                         : 3) *
+             cost.getFlops(1);
+  }
+  return flops;
 }
 
 double mlir::galvatron::countModelFlopsPerSample(ModuleOp module) {
@@ -40,13 +59,7 @@ double mlir::galvatron::countModelFlopsPerSample(ModuleOp module) {
     auto [entry, inserted] = bodies.try_emplace(layer.getCallee().value(), 0);
     if (inserted)
       if (auto body = symbols.lookup<func::FuncOp>(layer.getCallee().value()))
-        body.walk([&](nn::CostOpInterface op) {
-          // Matrix products have twice the work in backward; so MFU is counted.
-          // Those with a weight that is not trained have one product less.
-          if (isComputeBound(op, 1))
-            entry->second +=
-                (hasFrozenOperand(op, body) ? 2 : 3) * op.getFlops(1);
-        });
+        entry->second = countBodyFlops(body);
     flops += entry->second;
   }
   return flops;

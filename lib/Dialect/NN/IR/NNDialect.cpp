@@ -249,10 +249,11 @@ static LogicalResult verifyFrozen(Operation *op, unsigned argument,
   if (type && isa<FloatType>(type.getElementType()) &&
       isa<UnitAttr>(attribute.getValue()))
     return success();
-  return op->emitOpError() << "expected '" << kFrozenAttr
-                           << "', without a value, on a parameter of a body, "
-                              "found it on argument "
-                           << argument;
+  return op->emitOpError()
+         << "expected '" << kFrozenAttr
+         << "', without a value, on a parameter or an input of "
+            "floating-point elements, found it on argument "
+         << argument;
 }
 
 LogicalResult mlir::nn::verifyHasRoles(FunctionOpInterface function) {

@@ -136,7 +136,8 @@ private:
   /// Whether an argument of the body takes part in gradients.
   bool isDifferentiable(BlockArgument argument) const {
     unsigned number = argument.getArgNumber();
-    return number < inputCount ? !dataInputs[number] : !isFrozen(body, number);
+    return !isFrozen(body, number) &&
+           (number >= inputCount || !dataInputs[number]);
   }
   ValueRole inputRole(unsigned number) const {
     return dataInputs[number] ? ValueRole::Data : ValueRole::Input;
@@ -223,6 +224,15 @@ LogicalResult Differentiator::buildGradients() {
              << "expected every argument but data to reach the result, "
                 "argument "
              << argument.getArgNumber() << " does not";
+  // Boundaries have gradients in both directions. Zeros stand for those that
+  // nobody needs, so that no bytes are passed on that nothing has written.
+  for (unsigned number = 0; number < inputCount; ++number)
+    if (isFrozen(body, number)) {
+      Value input = block().getArgument(number);
+      gradients[input] =
+          ScaleOp::create(builder, input.getLoc(), input.getType(), input,
+                          builder.getF64FloatAttr(0), /*rounded=*/UnitAttr());
+    }
   return success();
 }
 

@@ -289,17 +289,21 @@ def Galvatron_AdaptersAttr : Galvatron_Attr<"Adapters", "adapters"> {
   let description = [{
     The products whose weights are frozen and beside which two of `rank` are
     trained, by the names of their modules in checkpoints; what these add is
-    scaled by `alpha / rank`. `in_first`: the files have weights as [in, out].
+    scaled by `alpha / rank`. `ranks` and `alphas`, if given, are those of each
+    module. `in_first`: the files have weights as [in, out].
 
     Syntax: `#galvatron.adapters<rank = 8, alpha = 16.0, in_first = false,
     modules = ["h.0.q_proj"]>`
 
     Constraints:
-    - (C1) `rank` is positive, and `alpha` is finite;
-    - (C2) `modules` are names, at least one.
+    - (C1) `rank` is positive, and `alpha` is finite, those of modules as well;
+    - (C2) `modules` are names, at least one;
+    - (C3) `ranks` and `alphas` have an entry for each module.
   }];
   let parameters = (ins "int64_t":$rank, "::mlir::FloatAttr":$alpha,
-                        "bool":$in_first, "::mlir::ArrayAttr":$modules);
+                        "bool":$in_first, "::mlir::ArrayAttr":$modules,
+                        OptionalParameter<"::mlir::DenseI64ArrayAttr">:$ranks,
+                        OptionalParameter<"::mlir::DenseF64ArrayAttr">:$alphas);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }

@@ -197,7 +197,9 @@ def Galvatron_LayerOp
     - (C13) `kept` stands beside a strategy with a point;
     - (C14) `dropout_key` is not negative;
     - (C15) its functions have `nn.frozen` on the parameters that are `frozen`, and
-      on no others.
+      on no others;
+    - (C16) its body has `nn.frozen` on inputs of layers alone whose parameters
+      are `frozen`, and whose inputs are data or have it, too.
   }];
   let arguments = (ins StrAttr:$layer_name,
                        OptionalAttr<FlatSymbolRefAttr>:$callee,

@@ -105,9 +105,11 @@ def GalvatronAddAdapters : Pass<"galvatron-add-adapters", "::mlir::ModuleOp"> {
     names, and that is the weight of nothing else, stand two with matrices that
     are trained (LoRA): `y = x W + alpha / rank (x A) B`. A, `[rank, in]`, begins
     as random numbers and B, `[out, rank]`, as zero; they are called as in PEFT's
-    files. Layers of one body share one with adapters, if these are the same.
-    Tied weights, and those that checkpoints have as a part of a tensor, are
-    refused by name. Not of models that are planned already.
+    files. Weights that checkpoints have as one tensor (`qkv_proj`) share A, and
+    the parts of B are stored as those of the weight. Layers of one body share one
+    with adapters, if these are the same. Tied weights are refused by name. Inputs
+    that nothing trained has made are `nn.frozen`: backward passes end at the
+    lowest adapter. Not of models that are planned already.
   }];
   let options = [
     Option<"rank", "rank", "int64_t", /*default=*/"8",
@@ -115,7 +117,8 @@ def GalvatronAddAdapters : Pass<"galvatron-add-adapters", "::mlir::ModuleOp"> {
     Option<"alpha", "alpha", "double", /*default=*/"16",
            "what adapters add is scaled by alpha / rank">,
     Option<"layers", "layers", "std::string", /*default=*/"",
-           "names of modules with '*', or their last pieces, separated by ';'">
+           "names of modules with '*', or their last pieces, separated by ';'; "
+           "a rank and an alpha of their own stand behind: NAME:RANK:ALPHA">
   ];
   let dependentDialects = ["::mlir::nn::NNDialect"];
 }

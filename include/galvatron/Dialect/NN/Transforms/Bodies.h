@@ -17,7 +17,9 @@
 //
 // `gradient` has one entry for each output that is not a loss, `input_gradient`
 // one for each input, `parameter_gradient` one a parameter. Data are what the
-// loader delivers: they have no gradient, whatever their element type.
+// loader delivers: they have no gradient, whatever their element type. The
+// gradient of an input that is frozen, which nothing trained has made, is
+// zeros, and no operation is there for it.
 //
 // If only a part of what backward needs is kept (buildKept), `stash` is that
 // part, and backward begins from it.
@@ -38,7 +40,7 @@ void setArgRole(func::FuncOp function, unsigned index, ValueRole role);
 void setResultRole(func::FuncOp function, unsigned index, ValueRole role);
 
 /// Whether an argument of a body or of a layer function is a parameter that is
-/// not trained.
+/// not trained, or one of a body an input that nothing trained has made.
 bool isFrozen(func::FuncOp function, unsigned index);
 
 /// The numbers, among the parameters of a layer function, of those that are
