@@ -8,8 +8,8 @@
 // Attention and a gated feed-forward network read one layer norm without a bias
 // of a block's input and are added together; heads are rotated, pairs being
 // neighbours; logits have a factor. In `cohere2` three of four layers have
-// windows, and these alone are rotated. Norms of queries and keys (Command R+),
-// which have a weight for each head, are refused.
+// windows, and these alone are rotated. Command R+ has norms of queries and
+// keys with a weight for each head.
 //
 //===----------------------------------------------------------------------===//
 
@@ -51,9 +51,11 @@ std::unique_ptr<FamilyModel> galvatron::readCohere(ConfigReader &reader) {
       reader.booleanOr("attention_bias", false);
   expectNoChoice(reader, "mlp_bias", false);
   haveBiases(reader, config);
-  reader.expectPlain("use_qk_norm", false,
-                     "norms of queries and keys with a weight for each head "
-                     "are not supported");
+  if (isLater)
+    reader.expectPlain("use_qk_norm", false,
+                       "this family has no norms of queries and keys");
+  else if (reader.booleanOr("use_qk_norm", false))
+    config.queryNorm = DecoderConfig::QueryNorm::EachHead;
   config.logitScale = reader.positiveNumberOr("logit_scale", 0.0625);
   config.interleavedRotary = true;
   if (isLater) {

@@ -70,6 +70,10 @@ private:
   bool cutsHeads() const {
     return config.queryNorm != DecoderConfig::QueryNorm::Whole;
   }
+  /// The factor that so many heads are cut by.
+  StringRef headsFactor(int64_t heads) const {
+    return !cutsHeads() ? "" : heads < config.heads ? "key_heads" : "heads";
+  }
   bool isNormed(int64_t layer) const { return layer > 0 || config.normsFirst; }
   /// The deviation of products back to the residual stream.
   Initial outputNormal() const {
@@ -131,6 +135,12 @@ void Decoder::addQueryNorm(BodyParameters &parameters, StringRef name,
   int64_t size = config.headSize;
   if (config.queryNorm == DecoderConfig::QueryNorm::Head)
     parameters.push_back({(name + ".weight").str(), {size}, unit()});
+  else if (config.queryNorm == DecoderConfig::QueryNorm::EachHead)
+    parameters.push_back({(name + ".weight").str(),
+                          {heads, size},
+                          unit(),
+                          {},
+                          {headsFactor(heads), ""}});
   else
     parameters.push_back(
         {(name + ".weight").str(), {heads * size}, unit(), {heads, size}});
@@ -149,9 +159,7 @@ void Decoder::addProjection(BodyParameters &parameters, StringRef name,
                       before * size / groups, heads * size / groups,
                       (config.heads + 2 * config.keyHeads) * size / groups};
   };
-  StringRef factor = !cutsHeads()           ? ""
-                     : heads < config.heads ? "key_heads"
-                                            : "heads";
+  StringRef factor = headsFactor(heads);
   parameters.push_back({(name + ".weight").str(),
                         {heads * size, config.width},
                         Initial::normal(config.initializerRange),
@@ -310,6 +318,12 @@ private:
   Value scaled(Value x, double factor) {
     return factor == 1 ? x : b.scale(x, factor);
   }
+  /// The norm of queries or of keys.
+  Value queryNorm(Value heads) {
+    if (config.queryNorm != DecoderConfig::QueryNorm::EachHead)
+      return rmsNorm(heads, next());
+    return b.columnScale(b.standardize(heads, config.normEps), next());
+  }
   /// A product to heads, with its bias and limit.
   Value projection(Value x, int64_t heads) {
     Value y = product(x, {heads, config.headSize}, config.projectionBias);
@@ -354,8 +368,8 @@ Value BodyWriter::attention(Value x, Value mask, BlockKind kind) {
   Value k = projection(x, config.keyHeads);
   Value v = projection(x, config.keyHeads);
   if (config.queryNorm != DecoderConfig::QueryNorm::None) {
-    q = rmsNorm(q, next());
-    k = rmsNorm(k, next());
+    q = queryNorm(q);
+    k = queryNorm(k);
   }
   if (kind.rotary) {
     const Rotary::Table &table = kind.rotary->of(b.getSeqLen());

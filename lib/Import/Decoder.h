@@ -95,9 +95,15 @@ struct DecoderConfig {
   } place = NormPlace::Before;
   /// Whether the first block has a norm before attention, as the others.
   bool normsFirst = true;
-  /// RMS norms of queries and keys: none, head by head with one weight for all
-  /// heads, or over all heads at once.
-  enum class QueryNorm { None, Head, Whole } queryNorm = QueryNorm::None;
+  /// Norms of queries and keys: none, RMS head by head with one weight for all
+  /// heads, RMS over all heads at once, or layer norms head by head, without a
+  /// bias and with a weight for each head.
+  enum class QueryNorm {
+    None,
+    Head,
+    Whole,
+    EachHead
+  } queryNorm = QueryNorm::None;
 
   enum class Inner {
     GatedSilu,

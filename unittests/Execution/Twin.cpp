@@ -42,7 +42,8 @@ static llvm::StringRef decoderFields(llvm::StringRef family) {
       .Case("mistral", R"(,"sliding_window":3)")
       .Case("qwen2", R"(,"use_sliding_window":true,"sliding_window":5,)"
                      R"("max_window_layers":3,"tie_word_embeddings":true)")
-      .Case("cohere", R"(,"attention_bias":true,"logit_scale":0.5)")
+      .Case("cohere", R"(,"attention_bias":true,"logit_scale":0.5,)"
+                      R"("use_qk_norm":true)")
       .Case("cohere2", R"(,"sliding_window":5,"sliding_window_pattern":2,)"
                        R"("logit_scale":0.5)")
       .Case("gemma2", R"(,"sliding_window":5,"attn_logit_softcapping":2,)"
@@ -93,14 +94,14 @@ std::string TwinModel::config() const {
            << ",\"attention_dropout\":" << dropout << "}";
     return text;
   }
-  if (family == "bert" || family == "electra" || family == "roberta" ||
-      family == "vit" || family == "deit") {
+  if (family == "bert" || family == "electra" || family == "albert" ||
+      family == "roberta" || family == "vit" || family == "deit") {
     stream << "{\"model_type\":\"" << family << "\",\"hidden_size\":" << width
            << ",\"num_hidden_layers\":" << layers
            << ",\"num_attention_heads\":" << heads
            << ",\"intermediate_size\":40,\"hidden_dropout_prob\":" << dropout
            << ",\"attention_probs_dropout_prob\":" << dropout;
-    if (family == "electra")
+    if (family == "electra" || family == "albert")
       stream << ",\"embedding_size\":" << width / 2;
     if (family != "vit" && family != "deit")
       stream << ",\"vocab_size\":" << vocabulary

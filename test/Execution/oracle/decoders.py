@@ -108,6 +108,8 @@ FAMILIES = {
 def family(config):
     result = PLAIN | FAMILIES[config["model_type"]]
     kind = config["model_type"]
+    if config.get("use_qk_norm"):
+        result["query_norm"] = "each"
     if kind == "stablelm" and config.get("use_parallel_residual"):
         result["norms"] = "both"
     if kind == "gpt_neox" and not config.get("use_parallel_residual", True):
@@ -274,9 +276,9 @@ def parameter_shapes(config):
                 shapes[f"{layer}{name}.bias"] = (rows * size,)
         for name, rows in ("q", heads), ("k", groups):
             if style["query_norm"]:
-                whole = style["query_norm"] == "whole"
-                shapes[layer + f"self_attn.{name}_norm.weight"] = (
-                    rows * size if whole else size,)
+                shapes[layer + f"self_attn.{name}_norm.weight"] = {
+                    "whole": (rows * size,), "head": (size,), "each": (rows, size),
+                }[style["query_norm"]]
         shapes[layer + style["output"] + ".weight"] = (width, heads * size)
         if output:
             shapes[layer + style["output"] + ".bias"] = (width,)
@@ -446,6 +448,10 @@ def loss_of(config, p, tokens, labels):
         if style["query_norm"] == "head":
             q = rms(q, layer + "self_attn.q_norm")
             k = rms(k, layer + "self_attn.k_norm")
+        if style["query_norm"] == "each":
+            q, k = (torch.nn.functional.layer_norm(part, (size,), eps=eps)
+                    * p[f"{layer}self_attn.{name}_norm.weight"][:, None]
+                    for part, name in ((q, "q"), (k, "k")))
         if turns:
             q, k = rotate(q, turn_of(window)), rotate(k, turn_of(window))
         hidden = distance < 0
@@ -667,6 +673,7 @@ CASES = {
         attn_logit_softcapping=0.75, final_logit_softcapping=1.5),
     "cohere-grouped": config("cohere", attention_bias=True, logit_scale=0.25,
                              tie_word_embeddings=True, pad_token_id=5),
+    "cohere-norms": config("cohere", use_qk_norm=True, layer_norm_eps=1e-3),
     "cohere2-windows": config(
         "cohere2", num_hidden_layers=3, head_dim=8, sliding_window=5,
         sliding_window_pattern=3, logit_scale=0.5, rope_parameters={

@@ -431,14 +431,16 @@ FactorRule ClipGradOp::getFactorRule() { return elementwise(*this); }
 
 FactorRule ColumnScaleOp::getFactorRule() {
   SmallVector<int> x = factors(0, rankOf(getX()));
-  return {{x, {x.back()}}, {x}};
+  ArrayRef<int> scale = ArrayRef(x).take_back(rankOf(getScale()));
+  return {{x, llvm::to_vector(scale)}, {x}};
 }
 bool ColumnScaleOp::propagatesPartialSums(ArrayRef<bool> partialOperands) {
   return partialOperands[0] && !partialOperands[1];
 }
 FactorRule ColumnScaleGradOp::getFactorRule() {
   SmallVector<int> dy = factors(0, rankOf(getDy()));
-  return {{dy, dy}, {{dy.back()}}};
+  ArrayRef<int> dscale = ArrayRef(dy).take_back(rankOf(getDscale()));
+  return {{dy, dy}, {llvm::to_vector(dscale)}};
 }
 
 FactorRule ScaleOp::getFactorRule() { return elementwise(*this); }

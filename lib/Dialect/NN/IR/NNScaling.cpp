@@ -50,7 +50,8 @@ LogicalResult StandardizeGradOp::verify() {
 static LogicalResult verifyLimit(Operation *op, double limit) {
   if (limit > 0 && std::isfinite(limit))
     return success();
-  return op->emitOpError() << "expected 'limit' to be positive, found " << limit;
+  return op->emitOpError() << "expected 'limit' to be positive, found "
+                           << limit;
 }
 
 LogicalResult ClipOp::verify() {
@@ -66,10 +67,17 @@ LogicalResult ClipGradOp::verify() {
   return expectType(*this, "dx", getDx(), getX().getType()); // 1
 }
 
+/// Checks that `value` has the last dimensions of `like`, at least one.
+static LogicalResult expectLastOf(Operation *op, StringRef name, Value value,
+                                  Value like) {
+  ArrayRef<int64_t> whole = shapeOf(like);
+  size_t rank = std::clamp<size_t>(shapeOf(value).size(), 1, whole.size());
+  return expectShape(op, name, value, whole.take_back(rank));
+}
+
 LogicalResult ColumnScaleOp::verify() {
   if (failed(expectVector(*this, "x", getX())) ||
-      failed(expectShape(*this, "scale", getScale(),
-                         shapeOf(getX()).back())) || // 1
+      failed(expectLastOf(*this, "scale", getScale(), getX())) || // 1
       failed(expectElements(*this, getX(), {{"scale", getScale()}})))
     return failure();
   return expectType(*this, "y", getY(), getX().getType()); // 2
@@ -80,8 +88,7 @@ LogicalResult ColumnScaleGradOp::verify() {
       failed(expectType(*this, "x", getX(), getDy().getType())) || // 1
       failed(expectElements(*this, getDy(), {}, {{"dscale", getDscale()}})))
     return failure();
-  return expectShape(*this, "dscale", getDscale(),
-                     shapeOf(getDy()).back()); // 2
+  return expectLastOf(*this, "dscale", getDscale(), getDy()); // 2
 }
 
 //===----------------------------------------------------------------------===//
@@ -123,7 +130,7 @@ int ClipGradOp::getReusableOperand(unsigned) { return 1; }
 void ColumnScaleOp::emitKernels(KernelEmitter &emitter,
                                 ArrayRef<Value> operands,
                                 ArrayRef<Value> results) {
-  int64_t n = last(getX());
+  int64_t n = size(getScale());
   emitter.kernel("column_scale", {operands[0], operands[1], results[0]},
                  {size(getX()) / n, n});
 }
@@ -132,7 +139,7 @@ int ColumnScaleOp::getReusableOperand(unsigned) { return 0; }
 void ColumnScaleGradOp::emitKernels(KernelEmitter &emitter,
                                     ArrayRef<Value> operands,
                                     ArrayRef<Value> results) {
-  int64_t n = last(getX());
+  int64_t n = size(getDscale());
   emitter.kernel("column_scale_grad", {operands[0], operands[1], results[0]},
                  {size(getX()) / n, n, emitter.accumulateMode(0)});
 }

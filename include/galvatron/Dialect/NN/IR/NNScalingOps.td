@@ -79,10 +79,11 @@ def NN_ColumnScaleOp
   let summary = "Multiplies every row by a vector, element by element.";
   let description = [{
     `y[.., i] = x[.., i] * scale[i]`, the layer scale of CaiT and DINOv2 (Touvron
-    et al., arXiv 2103.17239).
+    et al., arXiv 2103.17239). `scale` may have several of the last dimensions:
+    one for each element of every head (norms of queries and keys of Command R+).
 
     Constraints:
-    1. `x` has rank >= 1; `scale` is a vector as long as its last dimension.
+    1. `x` has rank >= 1; `scale` has its last dimension, or more of the last.
     2. `y` has the type of `x`.
   }];
   let arguments = (ins NN_Float:$x, NN_Float:$scale);
@@ -101,7 +102,7 @@ def NN_ColumnScaleGradOp
 
     Constraints:
     1. `x` has the type of `dy`.
-    2. `dscale` is a vector as long as the last dimension.
+    2. `dscale` has the last dimension, or more of the last.
   }];
   let arguments = (ins NN_Float:$dy, NN_Float:$x);
   let results = (outs NN_Statistics:$dscale);
