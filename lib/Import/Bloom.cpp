@@ -124,6 +124,8 @@ static void readMptAttention(ConfigReader &reader, DecoderConfig &config) {
   attention.expectPlain("alibi", true);
   attention.expectPlain("alibi_bias_max", 8);
   attention.passOver("attn_impl");
+  // The library wrote it of every part of a configuration.
+  attention.passOver("tie_word_embeddings");
   double dropout = attention.probabilityOr("attn_pdrop", 0);
   config.attentionDropout = config.outputDropout = config.innerDropout =
       dropout;

@@ -124,6 +124,8 @@ Swin::Swin(ConfigReader &reader)
   // Fields of the classes that restore images or hand out features.
   reader.passOver(
       {"encoder_stride", "out_features", "out_indices", "stage_names"});
+  // All files of the library had it before version 5; there are no words.
+  reader.passOver("tie_word_embeddings");
 }
 
 void Swin::readImages(ConfigReader &reader) {

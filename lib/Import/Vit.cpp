@@ -156,6 +156,8 @@ Vit::Vit(ConfigReader &reader)
   reader.expectPlain("problem_type", "single_label_classification");
   // Fields of the classes that restore images or pool.
   reader.passOver({"encoder_stride", "pooler_act", "pooler_output_size"});
+  // All files of the library had it before version 5; there are no words.
+  reader.passOver("tie_word_embeddings");
 }
 
 BodyParameters Vit::embedParameters() const {

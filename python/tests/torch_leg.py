@@ -16,5 +16,5 @@ if __name__ == "__main__":
     unittest.main(module=None, argv=[
         "torch_leg", "tests.test_torch", "tests.test_torch_errors",
         "tests.test_torch_examples", "tests.test_estimates",
-        "tests.test_chat_peers", "tests.test_adapter_peers",
+        "tests.test_chat_peers", "tests.test_adapter_peers", "tests.test_fields",
         *sys.argv[1:]])
