@@ -107,18 +107,19 @@ class Comparison(FolderTest):
         module.zero_grad()
         expected = eager(module, x, y)
         expected.backward()
+        trained = {name: parameter for name, parameter in module.named_parameters()
+                   if parameter.requires_grad}
         for plan in plans:
             program = model.compile(batch=BATCH, clip=False, **plan)
             path = self.folder / "gradients.safetensors"
             found = program.gradients(words, path, init=model.weights)
             self.assertLess(abs(found - expected.item()), tolerance * expected.item())
             gradients = model.named(galvatron.Weights(path), gradients=True)
-            self.assertEqual(set(gradients),
-                             {name for name, _ in module.named_parameters()})
+            self.assertEqual(set(gradients) - set(model.frozen), set(trained))
             # Biases of keys have none, but for rounding.
             least = 1e-3 * max(float(parameter.grad.norm())
-                               for parameter in module.parameters())
-            for name, parameter in module.named_parameters():
+                               for parameter in trained.values())
+            for name, parameter in trained.items():
                 difference = gradients[name] - parameter.grad
                 self.assertLess(float(difference.norm()),
                                 tolerance * max(float(parameter.grad.norm()), least),
@@ -458,9 +459,10 @@ class TransformersTest(Comparison):
                 self.assertIn("unit_offset", text)
 
     def test_cohere(self):
-        """Layer norms written out, without a bias."""
-        text = self.decoder("Cohere", logit_scale=0.5).ir()
+        """Layer norms written out, without a bias, and with a weight for each head."""
+        text = self.decoder("Cohere", logit_scale=0.5, use_qk_norm=True).ir()
         self.assertEqual(text.count("nn.layer_norm"), 2)
+        self.assertEqual(text.count("nn.standardize"), 2)
         self.assertNotIn("bias", text)
 
     def test_falcon_with_few_key_heads(self):
@@ -510,6 +512,20 @@ class TransformersTest(Comparison):
                             patch_size=4, num_labels=5)
         text = galvatron.from_torch(module, {"pixel_values": pictures[:2]}).ir()
         self.assertEqual(text.count("nn.prepend"), 2)
+
+    def test_dinov2(self):
+        """Classes from the first position and the mean of the others; layer scale."""
+        pictures, classes = pictures_of(3)
+        config = transformers.Dinov2Config(
+            hidden_size=24, num_hidden_layers=3, num_attention_heads=4, mlp_ratio=2,
+            image_size=12, patch_size=4, num_labels=5, use_mask_token=False)
+        module = transformers.Dinov2ForImageClassification(config)
+        model = self.check(perturbed(module.double()).eval(), 1e-7,
+                           {"pixel_values": pictures[:2]},
+                           eager=lambda module, x, y:
+                           F.cross_entropy(module(pictures).logits, classes),
+                           plans=PLANS[:2], data={"images": pictures, "classes": classes})
+        self.assertEqual(len({body for _, body in model.layers}), 3)
 
     def test_bert(self):
         tokens, mask, segments, labels = masked_batch()
@@ -606,6 +622,39 @@ class TransformersTest(Comparison):
             self.assertEqual(len({body for name, body in model.layers
                                   if "block" in name}), 2)
             self.assertEqual(model.ir().count("= nn.relative_bias"), 2)
+
+    def encoder_with_decoder(self, kind, **fields):
+        tokens, mask, _, _ = masked_batch()
+        draw = torch.Generator().manual_seed(6)
+        words = torch.randint(3, VOCAB, (BATCH, 7), generator=draw)
+        inputs = {"input_ids": tokens, "attention_mask": mask,
+                  "decoder_input_ids": words, "use_cache": False}
+        config = getattr(transformers, kind + "Config")(
+            vocab_size=VOCAB, d_model=24, encoder_layers=2, decoder_layers=2,
+            encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=40,
+            decoder_ffn_dim=40, max_position_embeddings=LENGTH, pad_token_id=0,
+            bos_token_id=1, eos_token_id=2, decoder_start_token_id=2,
+            forced_eos_token_id=2, dropout=0.0, **fields)
+        module = getattr(transformers, kind + "ForConditionalGeneration")(config)
+        model = self.check(
+            perturbed(module.double()).eval(), 1e-6, inputs,
+            eager=lambda module, x, y: F.cross_entropy(
+                module(**inputs).logits.flatten(0, 1), words.flatten()),
+            plans=PLANS[:2], data={"tokens": tokens, "mask": mask,
+                                   "decoder_tokens": words, "labels": words})
+        self.assertEqual(len(model.layers), 7)
+        self.assertEqual(len({body for _, body in model.layers}), 5)
+
+    def test_bart(self):
+        self.encoder_with_decoder("Bart")
+
+    @unittest.skipUnless(os.environ.get("GALVATRON_LONG"), "long")
+    def test_mbart_and_pegasus(self):
+        """Norms in front of halves; positions that are not trained."""
+        with self.subTest("MBart"):
+            self.encoder_with_decoder("MBart", scale_embedding=True)
+        with self.subTest("Pegasus"):
+            self.encoder_with_decoder("Pegasus")
 
     def check_paths(self, config, pictures, classes):
         """Whole samples lose a block's attention, more often the deeper it is, and the

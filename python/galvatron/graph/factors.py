@@ -166,10 +166,13 @@ def _apply(c: _Classes, op: Op) -> None:
         c.join((id(x), last), (id(y), last - 1))
         c.join((id(x), last - 1), (id(y), last))
         _join_trailing(c, x, y, skip=2)
-    elif op.name == "nn.mean":
+    elif op.name == "nn.standardize":
+        _join_trailing(c, x, y, skip=1)
+        _block_last(c, x, y)
+    elif op.name == "nn.mean" and not op.attributes.get("beside_first"):
         c.block((id(x), 0))
         c.join((id(x), 1), (id(y), 0))
-    elif op.name in ("nn.patches", "nn.prepend", "nn.take", "nn.relative_bias"):
+    elif op.name in ("nn.mean", "nn.patches", "nn.prepend", "nn.take", "nn.relative_bias"):
         for operand in [*op.operands, y]:
             for dim in range(len(operand.shape)):
                 c.block((id(operand), dim))

@@ -176,10 +176,15 @@ class Graph:
         uses = [Use(part, part.shape) for part in (gamma, beta) if part is not None]
         return self._op("nn.layer_norm", [x, *uses], x.shape, x.shape[:-1] + (2,), eps=eps)
 
-    def column_scale(self, x: Tensor, vector: Parameter) -> Tensor:
-        """Rows times a vector, element by element."""
-        return self._op("nn.column_scale", [x, Use(vector, (math.prod(vector.shape),))],
-                        x.shape)
+    def standardize(self, x: Tensor, eps: float) -> Tensor:
+        """A layer norm over the last dimension that scales and adds nothing."""
+        return self._op("nn.standardize", [x], x.shape, x.shape[:-1] + (2,), eps=eps)
+
+    def column_scale(self, x: Tensor, vector: Parameter, whole: bool = False) -> Tensor:
+        """Rows times a vector, element by element; `whole`: times as many of the last
+        dimensions as the parameter has."""
+        shape = vector.shape if whole else (math.prod(vector.shape),)
+        return self._op("nn.column_scale", [x, Use(vector, shape)], x.shape)
 
     def clip(self, x: Tensor, limit: float) -> Tensor:
         """Elements no further from 0 than `limit`."""
@@ -332,8 +337,10 @@ class Graph:
         """One position."""
         return self._op("nn.take", [x], x.shape[1:], position=position)
 
-    def mean(self, x: Tensor) -> Tensor:
-        """Over all positions."""
+    def mean(self, x: Tensor, beside_first: bool = False) -> Tensor:
+        """Over all positions, or over all but the first, behind that one."""
+        if beside_first:
+            return self._op("nn.mean", [x], (2 * x.shape[-1],), beside_first=True)
         return self._op("nn.mean", [x], x.shape[1:])
 
     def transpose(self, x: Tensor) -> Tensor:

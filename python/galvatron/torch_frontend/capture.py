@@ -18,10 +18,10 @@ from ..weights import Weights, save
 from . import scores, views, windows  # noqa: F401, register what they handle
 from .reasons import NoCounterpart
 from .layout import Layout
-from .lower import Lowering, operation_name
+from .lower import Lowering, operation_name, where_of
 from .operations import loss_of
 from .parts import Parts
-from .values import Broken, View, Weight
+from .values import Broken, Several, View, Weight
 
 Loss = Union[str, Callable[[Any, torch.Tensor], torch.Tensor], None]
 
@@ -230,27 +230,57 @@ def _lower(low: Lowering, program: Any, module: torch.nn.Module,
     parameters: Dict[str, Parameter] = {}
     kinds = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     for node in program.graph.nodes:
-        if node.op == "placeholder":
-            spec = kinds[node.name]
-            path = spec.target or ""
-            if prefix and path.startswith(prefix + "."):
-                path = path[len(prefix) + 1:]
-            if spec.kind == torch.export.graph_signature.InputKind.PARAMETER:
-                name = names[id(by_path[path])]
-                if name not in parameters:
-                    parameters[name] = _parameter(name, by_path[path])
-                shape = parameters[name].shape
-                low.values[node] = Weight(parameters[name], Layout.contiguous(shape))
-            elif spec.target is not None:
-                # A copy: what runs while importing must not change the module.
-                low.values[node] = constants[spec.target].detach().cpu().clone()
-            else:
-                low.values[node] = _datum(low, node)
-        elif node.op == "get_attr":
-            low.values[node] = _attribute(program.graph_module, node.target)
+        if node.op != "placeholder":
+            continue
+        spec = kinds[node.name]
+        path = spec.target or ""
+        if prefix and path.startswith(prefix + "."):
+            path = path[len(prefix) + 1:]
+        if spec.kind == torch.export.graph_signature.InputKind.PARAMETER:
+            name = names[id(by_path[path])]
+            if name not in parameters:
+                parameters[name] = _parameter(name, by_path[path])
+            shape = parameters[name].shape
+            low.values[node] = Weight(parameters[name], Layout.contiguous(shape))
+        elif spec.target is not None:
+            # A copy: what runs while importing must not change the module.
+            low.values[node] = constants[spec.target].detach().cpu().clone()
+        else:
+            low.values[node] = _datum(low, node)
+    trained = {names[id(value)] for value in module.parameters() if value.requires_grad}
+    _walk(low, program.graph_module, trained)
+    return parameters
+
+
+def _walk(low: Lowering, graph: torch.fx.GraphModule, trained: Set[str]) -> None:
+    """Lowers what a graph does, whose arguments have their values."""
+    for node in graph.graph.nodes:
+        if node.op == "get_attr":
+            low.values[node] = _attribute(graph, node.target)
+        elif node.op == "call_function" and \
+                operation_name(node.target) == "wrap_with_set_grad_enabled":
+            low.values[node] = _without_gradients(low, node, trained)
         elif node.op == "call_function":
             low.run(node)
-    return parameters
+
+
+def _without_gradients(low: Lowering, node: torch.fx.Node, trained: Set[str]) -> Any:
+    """What a part of a module gives that is written under torch.no_grad(), of what is
+    not trained; or under torch.enable_grad()."""
+    enabled, graph, *arguments = (low.get(argument) for argument in node.args)
+    low.graph.where = where_of(node, low.prefix)
+    for value in arguments:
+        if not enabled and (isinstance(value, Weight) and value.parameter.name in trained
+                            or isinstance(value, View) and value.tensor.element == "float"):
+            return low.broken("torch.no_grad", "no gradient through what is trained")
+    inner = iter(arguments)
+    for part in graph.graph.nodes:
+        if part.op == "placeholder":
+            low.values[part] = next(inner)
+    _walk(low, graph, trained)
+    end = next(part for part in graph.graph.nodes if part.op == "output")
+    result = low.get(end.args[0])
+    return Several(tuple(result)) if isinstance(result, (tuple, list)) else result
 
 
 def _attribute(module: Any, target: str) -> Any:

@@ -23,7 +23,7 @@ from .parts import Parts
 from .reasons import NoCounterpart
 from .values import (PATTERNS, Bias, Broken, Centered, Function, Grid, InverseRoot, Joined,
                      Kept, KeyMask, MeanSquare, Normed, OffsetWeight, PaddedImages,
-                     Rotated, RowMean, Scaled, Scores, Several, Turned, View, Weight)
+                     RestMean, Rotated, RowMean, Scaled, Scores, Several, Turned, View, Weight)
 
 Handler = Callable[..., Any]
 
@@ -245,6 +245,14 @@ class Lowering:
         view = self._normed_rows(x, gamma.shape[0])
         return View(self.graph.layer_norm(view.tensor, gamma, beta, eps), view.layout)
 
+    def norm_of_heads(self, x: View, weight: Parameter, eps: float) -> View:
+        """Adds the layer norm of every head, with a weight for each, to the graph."""
+        view = self._normed_rows(x, weight.shape[1])
+        if view.tensor.shape[-2:] != weight.shape:
+            raise NoCounterpart("a norm with a weight of another shape than heads")
+        normed = self.graph.standardize(view.tensor, eps)
+        return View(self.graph.column_scale(normed, weight, whole=True), view.layout)
+
     def rms_norm(self, x: View, weight: Parameter, eps: float,
                  unit_offset: bool = False) -> View:
         """Adds the norm of rows to the graph, scaled by the weight or by one more."""
@@ -442,6 +450,7 @@ UNFINISHED = {
     PaddedImages: "padded images that are not cut into patches",
     Grid: "padded or rolled positions that are not cut into windows as in Swin",
     KeyMask: "a mask that is no part of attention",
+    RestMean: "a mean over all positions but the first that does not stand behind it",
     Centered: "rows without their mean that are no part of a layer norm",
     MeanSquare: "a mean of squares that is no part of an RMS norm",
     InverseRoot: "a root of a mean of squares that is no part of an RMS norm",

@@ -15,8 +15,8 @@ from .reasons import NoCounterpart
 from .layout import Layout, normal
 from .lower import Lowering, handles, operation_name
 from .values import (Bias, Centered, Function, InverseRoot, Kept, KeyMask, MeanSquare, Normed,
-                     OffsetWeight, PaddedImages, Rotated, RowMean, Scaled, Scores, Several,
-                     Turned, View, Weight)
+                     OffsetWeight, PaddedImages, RestMean, Rotated, RowMean, Scaled, Scores,
+                     Several, Turned, View, Weight)
 
 # Products and lookups.
 
@@ -172,7 +172,13 @@ def _mean(low: Lowering, x: Any, dims: Any = None, keep: bool = False, **_: Any)
             return RowMean(x, lambda: _mean_of_positions(low, view, dims, keep))
     if dims is None or not isinstance(x, (View, Function)):
         return NotImplemented
-    return _mean_of_positions(low, low.view(x), dims, keep)
+    view = low.view(x)
+    if not keep and list([dims] if isinstance(dims, int) else dims) == [1]:
+        shape = view.tensor.shape
+        if len(shape) == 2 and view.layout.same(
+                Layout.contiguous((low.samples, *shape)).slice(1, 1, shape[0])):
+            return RestMean(view.tensor)
+    return _mean_of_positions(low, view, dims, keep)
 
 
 def _mean_of_positions(low: Lowering, x: View, dims: Any, keep: bool) -> View:
@@ -485,6 +491,9 @@ def _div(low: Lowering, a: Any, b: Any, **more: Any) -> Any:
 
 def _weighted(low: Lowering, x: Normed, weight: Union[Weight, OffsetWeight]) -> View:
     parameter = weight.parameter
+    if x.centered and len(parameter.shape) == 2 and isinstance(weight, Weight) and \
+            x.of.layout.shape[-2:] == parameter.shape:
+        return low.norm_of_heads(x.of, parameter, x.eps)
     if len(parameter.shape) != 1 or x.of.layout.shape[-1] != parameter.shape[0]:
         raise NoCounterpart("an RMS norm with a weight of another shape than its rows")
     if x.centered:

@@ -15,8 +15,8 @@ from .reasons import NoCounterpart
 from .layout import Layout, normal
 from .lower import Lowering, handles
 from .operations import masked, multiply, number_of, rows_of
-from .values import (MOST_NEGATIVE, Bias, Function, KeyMask, Rotated, Scores, Turned,
-                     View, Weight)
+from .values import (MOST_NEGATIVE, Bias, Function, KeyMask, RestMean, Rotated, Scores,
+                     Turned, View, Weight)
 from .windows import merged
 
 
@@ -74,6 +74,16 @@ def _baddbmm(low: Lowering, added: Any, a: Any, b: Any, beta: float = 1,
 @handles("cat", "concat")
 def _cat(low: Lowering, parts: Sequence[Any], dim: int = 0) -> Any:
     rank = len(low.node.meta["val"].shape)  # type: ignore[union-attr]
+    if dim % rank == rank - 1 and len(parts) == 2 and isinstance(parts[1], RestMean):
+        tensor = parts[1].of
+        first = low.view(parts[0])
+        taken = first.tensor.producer
+        if taken is None or taken.name != "nn.take" or taken.operands[0] is not tensor \
+                or taken.attributes["position"] != 0 or \
+                not first.layout.same(Layout.contiguous((low.samples, tensor.shape[-1]))):
+            return NotImplemented
+        return View(low.graph.mean(tensor, beside_first=True),
+                    Layout.contiguous((low.samples, 2 * tensor.shape[-1])))
     if dim % rank == rank - 1 and len(parts) == 2 and isinstance(parts[1], View):
         if isinstance(parts[0], Function):
             return _rotated(parts[0], parts[1])

@@ -146,6 +146,14 @@ class KeyMask:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class RestMean:
+    """The mean over all positions of a tensor but the first, to stand behind that
+    one."""
+
+    of: Tensor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class RowMean:
     """The mean of the last dimension, which is kept: of a layer norm, or what
     `otherwise` makes of it."""
@@ -320,5 +328,5 @@ class Several:
     parts: Tuple[Any, ...]
 
 
-PATTERNS = (KeyMask, RowMean, Centered, MeanSquare, InverseRoot, Normed, OffsetWeight, Rotated, Scaled,
-            Scores, Turned, Bias, Grid, Joined, Kept, PaddedImages)
+PATTERNS = (KeyMask, RestMean, RowMean, Centered, MeanSquare, InverseRoot, Normed,
+            OffsetWeight, Rotated, Scaled, Scores, Turned, Bias, Grid, Joined, Kept, PaddedImages)
