@@ -290,6 +290,14 @@ TEST_P(Loss, blocks_of_rows_recombine) {
   Buffer loss(GRT_F64, 1);
   device.run(GRT_KERNEL_SOFTMAX_CROSS_ENTROPY,
              {*whole, *all, *stats, *expected, loss}, {rows, cols});
+  // Where a device adds a row up depends on where in memory it begins.
+  auto expectRows = [&](const Values &found, const Values &wanted,
+                        const char *what) {
+    if (backend().device)
+      expectNear(found, wanted, what);
+    else
+      expectSame(found, wanted, what);
+  };
   device.at.block_count = ranks;
   for (int64_t balanced : {0, 1}) {
     double inOne = 0, inTwo = 0;
@@ -304,15 +312,15 @@ TEST_P(Loss, blocks_of_rows_recombine) {
       device.run(GRT_KERNEL_SOFTMAX_CROSS_ENTROPY,
                  {*mine, *all, *own3, *found, term},
                  {own, cols, rows, balanced});
-      expectSame(found->read(), part(expected->read()), "dlogits");
-      expectSame(own3->read(), part(stats->read()), "stats");
+      expectRows(found->read(), part(expected->read()), "dlogits");
+      expectRows(own3->read(), part(stats->read()), "stats");
       inOne += term.at(0);
       auto again = input(part(logits));
       device.run(GRT_KERNEL_SOFTMAX_STATS, {*again, *all, *own3},
                  {own, cols, cols, 0, rows, balanced});
       device.run(GRT_KERNEL_CROSS_ENTROPY, {*again, *all, *own3, *found, term},
                  {own, cols, cols, 0, 1, rows, balanced});
-      expectSame(found->read(), part(expected->read()), "dlogits of two calls");
+      expectRows(found->read(), part(expected->read()), "dlogits of two calls");
       inTwo += term.at(0);
     }
     EXPECT_NEAR(inOne, loss.at(0), 1e-6 * loss.at(0));
