@@ -14,6 +14,7 @@ galvatron-plan --for=deepspeed writes for two devices, without a GPU (gloo).
 Exit code 77 where DeepSpeed or transformers is missing.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -23,7 +24,6 @@ import steps
 os.environ["DS_ACCELERATOR"] = "cpu"
 try:
     import deepspeed
-    import deepspeed.comm.torch
     import torch
     import transformers  # noqa: F401, of the model
 except ImportError as missing:
@@ -37,7 +37,8 @@ def rank(path):
     # Its sums in shared memory are C++ that it compiles as processes start, for
     # minutes on a busy machine, without a word and under a lock that a stopped run
     # leaves behind. No file says them.
-    deepspeed.comm.torch.build_shm_op = lambda: None
+    backend = importlib.import_module("deepspeed.comm.torch")
+    backend.build_shm_op = lambda: None
     deepspeed.init_distributed(dist_backend="gloo")
     torch.manual_seed(0)
     model = steps.tiny_llama()
