@@ -258,9 +258,11 @@ bool touchesParameters(func::FuncOp function) {
 /// round, if there is such an axis.
 void expandInRing(Operation *op, ArrayRef<StrategyLevel> axes,
                   Conversions &conversions) {
-  auto factorOp = cast<nn::FactorOpInterface>(op);
+  auto factorOp = dyn_cast<nn::FactorOpInterface>(op);
+  if (!factorOp || !factorOp.mixesPositions())
+    return;
   for (const StrategyLevel &level : axes) {
-    if (!level.paradigm->passesKeys() || !factorOp.mixesPositions())
+    if (!level.paradigm->passesKeys())
       continue;
     OpBuilder builder(op);
     SmallVector<Value> values =

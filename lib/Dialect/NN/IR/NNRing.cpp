@@ -22,14 +22,14 @@ using namespace mlir::nn::verifiers;
 namespace {
 
 /// The factors of operations that work on positions by their number.
-constexpr int kSamples = 0, kHeads = 1, kPositions = 2;
+constexpr int kRingSamples = 0, kRingHeads = 1, kRingPositions = 2;
 
 using Dims = SmallVector<int>;
-const Dims kHeadRows = {kSamples, kPositions, kHeads, kNoFactor};
-const Dims kOutputRows = {kSamples, kPositions, kHeads};
-const Dims kStatistics = {kSamples, kHeads, kPositions};
-const Dims kPackedRows = {kSamples, kPositions, kNoFactor, kHeads};
-const Dims kMask = {kSamples, kNoFactor};
+const Dims kHeadRows = {kRingSamples, kRingPositions, kRingHeads, kNoFactor};
+const Dims kOutputRows = {kRingSamples, kRingPositions, kRingHeads};
+const Dims kStatistics = {kRingSamples, kRingHeads, kRingPositions};
+const Dims kPackedRows = {kRingSamples, kRingPositions, kNoFactor, kRingHeads};
+const Dims kMask = {kRingSamples, kNoFactor};
 
 /// A type of the same shape with the accumulators' elements.
 RankedTensorType accumulatorOf(Value value) {
@@ -291,12 +291,12 @@ FactorRule RoundOp::getFactorRule() {
 }
 // A part of the heads is one of each packed row.
 FactorRule UnpackOp::getFactorRule() {
-  const Dims heads = {kSamples, kHeads, kNoFactor};
-  return {{{kSamples, kNoFactor, kHeads}}, {heads, heads, heads}};
+  const Dims heads = {kRingSamples, kRingHeads, kNoFactor};
+  return {{{kRingSamples, kNoFactor, kRingHeads}}, {heads, heads, heads}};
 }
 FactorRule PackOp::getFactorRule() {
-  const Dims heads = {kSamples, kHeads, kNoFactor};
-  return {{heads, heads, heads}, {{kSamples, kNoFactor, kHeads}}};
+  const Dims heads = {kRingSamples, kRingHeads, kNoFactor};
+  return {{heads, heads, heads}, {{kRingSamples, kNoFactor, kRingHeads}}};
 }
 
 //===----------------------------------------------------------------------===//

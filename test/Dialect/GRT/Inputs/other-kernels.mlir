@@ -35,10 +35,11 @@ grt.func @f {
   %mask = grt.buffer data at 64 : memref<4x3xi32>
   %sums = grt.buffer output at 1024 : memref<6x8xf32>
   %logs = grt.buffer stash at 512 : memref<2x6xf32>
+  %rows = grt.buffer input at 1024 : memref<6x8xf32>
   grt.kernel ring_attention(%q, %q, %q, %sums, %logs, %s, %mask) ints [1, 6, 6, 2, 2, 4, 8, 8, 8, 0, 0, 0, 1, 3, 0, 12, 1, 1] reals [0.5, 0.0]
     : memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<6x8xf32>, memref<2x6xf32>, memref<262144xi8>, memref<4x3xi32>
-  grt.kernel ring_attention_grad(%q, %q, %q, %q, %logs, %o, %sums, %sums, %sums, %s, %mask) ints [1, 6, 6, 2, 2, 4, 8, 8, 8, 0, 0, 0, 1, 3, 0, 12, 1, 1] reals [0.5, 0.0]
-    : memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x6xf32>, memref<2x3x8xf32>, memref<6x8xf32>, memref<6x8xf32>, memref<6x8xf32>, memref<262144xi8>, memref<4x3xi32>
+  grt.kernel ring_attention_grad(%q, %q, %q, %rows, %logs, %rows, %sums, %sums, %sums, %s, %mask) ints [1, 6, 6, 2, 2, 4, 8, 8, 8, 0, 0, 0, 1, 3, 0, 12, 1, 1] reals [0.5, 0.0]
+    : memref<2x3x8xf32>, memref<2x3x8xf32>, memref<2x3x8xf32>, memref<6x8xf32>, memref<2x6xf32>, memref<6x8xf32>, memref<6x8xf32>, memref<6x8xf32>, memref<6x8xf32>, memref<262144xi8>, memref<4x3xi32>
   grt.kernel round(%q, %o) ints [48] : memref<2x3x8xf32>, memref<2x3x8xf32>
   grt.end %s : memref<262144xi8>
   %one = grt.buffer input at 512 : memref<2x8xf32>
