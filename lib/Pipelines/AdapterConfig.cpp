@@ -19,6 +19,7 @@
 #include "galvatron/Support/Units.h"
 
 #include "llvm/Support/Format.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/Regex.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -113,7 +114,7 @@ public:
         return llvm::joinErrors(ownRank.takeError(), ownAlpha.takeError());
       if (*ownRank < 1 || *ownRank != std::floor(*ownRank))
         return refuse("expected whole ranks in \"rank_pattern\", found " +
-                      Twine(*ownRank));
+                      llvm::formatv("{0}", *ownRank).str());
       double scaled =
           isRootScaled ? *ownAlpha * std::sqrt(*ownRank) : *ownAlpha;
       llvm::raw_string_ostream stream(layers);
