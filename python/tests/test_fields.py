@@ -65,6 +65,9 @@ KNOWN = {
           "problem_type": "another loss, which is the trainer's",
           "is_encoder_decoder": "the file contradicts its own type"},
     "swin": {"num_layers": "the file contradicts its depths"},
+    # The model's own code reads these, the library does not.
+    "mpt": dict.fromkeys(("attn_config", "emb_pdrop", "embedding_fraction", "no_bias",
+                          "expansion_ratio", "logit_scale", "resid_pdrop"), "not read"),
     "llama": {"rope_parameters": "of a part of heads: one kind of rotation reads it, "
                                  "others do not"},
 }

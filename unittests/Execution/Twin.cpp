@@ -12,6 +12,7 @@
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
+#include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Dialect/NN/Transforms/Passes.h"
 #include "galvatron/Import/HuggingFace.h"
 #include "galvatron/Planner/Planner.h"
@@ -312,10 +313,10 @@ const TwinRun &References::of(const TwinModel &model,
   std::string key;
   llvm::raw_string_ostream stream(key);
   stream << model.config() << model.separatesDocuments << model.adapters
-         << options.dtype << options.optimizer << options.dropout
-         << options.clip << ' ' << batch << ' ' << options.eps << ' '
-         << options.steps << ' ' << options.labelSmoothing << ' '
-         << options.zLoss;
+         << model.goesBelowAdapters << ' ' << options.dtype << options.optimizer
+         << options.dropout << options.clip << ' ' << batch << ' '
+         << options.eps << ' ' << options.steps << ' ' << options.labelSmoothing
+         << ' ' << options.zLoss;
   auto [entry, inserted] = runs.try_emplace(key);
   if (inserted)
     entry->second = runTwin(context, model, singleRank(model, batch), options);
@@ -509,6 +510,17 @@ readModel(const TwinModel &model, const ImportOptions &import,
   return module;
 }
 
+/// Gives inputs gradients that nothing trained has made.
+static void thawInputs(ModuleOp module) {
+  SymbolTable symbols(module);
+  for (auto model : module.getOps<mlir::galvatron::ModelOp>())
+    for (mlir::galvatron::LayerOp layer : model.getLayers()) {
+      auto body = symbols.lookup<func::FuncOp>(*layer.getCallee());
+      for (unsigned i = 0; i < layer.getInputs().size(); ++i)
+        body.removeArgAttr(i, nn::kFrozenAttr);
+    }
+}
+
 std::string compileTwin(MLIRContext &context, const TwinModel &model,
                         const TwinPlan &plan, const TwinOptions &options,
                         std::string &programBytes) {
@@ -548,6 +560,8 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
         pm.addPass(mlir::galvatron::createGalvatronAddAdapters(adapters));
       }))
     return error;
+  if (model.goesBelowAdapters)
+    thawInputs(*module);
   if (model.separatesDocuments && !run([](PassManager &pm) {
         pm.addPass(mlir::galvatron::createGalvatronSeparateDocuments());
       }))

@@ -49,6 +49,8 @@ struct TwinModel {
   int64_t keptRows = 0;
   /// Modules that get adapters; empty: none, and everything is trained.
   std::string adapters;
+  /// Backward passes go down to the first layer, below the lowest adapter, too.
+  bool goesBelowAdapters = false;
   /// A module's text in place of a configuration: ELT and STAT stand for the
   /// element types of values and statistics, `layers` counts as above.
   std::string text;
