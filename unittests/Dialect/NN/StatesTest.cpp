@@ -493,6 +493,12 @@ TEST_F(States, LegalFunctionsAreAccepted) {
 constexpr const char *kContextBodies[] = {"embed", "block",  "head",
                                           "gated", "shared", "classes"};
 
+/// True if the strategy passes keys round, and the body's attention has a
+/// window, which no ring has.
+bool isRefusedRing(StringRef body, StringRef strategy) {
+  return strategy.contains("ring") && body == "gated";
+}
+
 TEST_F(States, LegalFunctionsThatDividePositionsAreAccepted) {
   for (auto [body, inputs] : kBodies)
     if (llvm::is_contained(kContextBodies, StringRef(body)))
@@ -501,9 +507,10 @@ TEST_F(States, LegalFunctionsThatDividePositionsAreAccepted) {
             "sup2.ckpt", "tp2.up2", "cp2.tsp2", "tsp2.cp2.ckpt", "up2.tsp2",
             "ring2", "ring4", "tp2.sring2.ckpt"})
         for (bool products : {false, true})
-          EXPECT_TRUE(succeeded(mlir::galvatron::verifyStates(
-              localOf(body, inputs, strategy, products))))
-              << body << " " << strategy;
+          if (!isRefusedRing(body, strategy))
+            EXPECT_TRUE(succeeded(mlir::galvatron::verifyStates(
+                localOf(body, inputs, strategy, products))))
+                << body << " " << strategy;
 }
 
 /// A body on the axes of tensor parallelism and of one that splits nothing, in
@@ -562,7 +569,8 @@ TEST_F(States, FaultsOfStateAreRefused) {
       for (bool products : {false, true}) {
         if (llvm::cantFail(Strategy::parse(strategy))
                 .on(::galvatron::LayerAxis::Context) &&
-            !llvm::is_contained(kContextBodies, StringRef(body)))
+            (!llvm::is_contained(kContextBodies, StringRef(body)) ||
+             isRefusedRing(body, strategy)))
           continue;
         LayerFunctions local = localOf(body, inputs, strategy, products);
         for (const FaultKind &kind : kFaults)
