@@ -36,10 +36,9 @@ private:
   mlir::ValueRange parameters;
 };
 
-/// Sizes, and the activation, of a family where its fields are absent.
+/// Sizes of a family where its fields are absent.
 struct EncoderSizes {
   int64_t width = 768, layers = 12, heads = 12, inner = 3072;
-  llvm::StringRef activation = "gelu";
 };
 
 /// The fields that encoders have in common, with the defaults that the
@@ -54,8 +53,7 @@ struct EncoderConfig {
                             const EncoderSizes &defaults = {});
   /// The fields that say nothing of sizes; sizes are 0.
   static EncoderConfig readCommon(ConfigReader &reader, double normEps,
-                                  double dropout,
-                                  llvm::StringRef activation = "gelu");
+                                  double dropout);
   /// Reads which GELU the feed-forward has; `fallback` where `field` is absent.
   void readActivation(ConfigReader &reader, llvm::StringRef field,
                       llvm::StringRef fallback);

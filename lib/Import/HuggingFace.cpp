@@ -29,7 +29,6 @@ struct FamilyEntry {
   ReadFamily read;
 };
 constexpr FamilyEntry kFamilies[] = {
-    {"albert", readAlbert},
     {"bart", readBart},
     {"bert", readBert},
     {"bloom", readBloom},

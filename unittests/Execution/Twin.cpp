@@ -95,14 +95,14 @@ std::string TwinModel::config() const {
            << ",\"attention_dropout\":" << dropout << "}";
     return text;
   }
-  if (family == "bert" || family == "electra" || family == "albert" ||
-      family == "roberta" || family == "vit" || family == "deit") {
+  if (family == "bert" || family == "electra" || family == "roberta" ||
+      family == "vit" || family == "deit") {
     stream << "{\"model_type\":\"" << family << "\",\"hidden_size\":" << width
            << ",\"num_hidden_layers\":" << layers
            << ",\"num_attention_heads\":" << heads
            << ",\"intermediate_size\":40,\"hidden_dropout_prob\":" << dropout
            << ",\"attention_probs_dropout_prob\":" << dropout;
-    if (family == "electra" || family == "albert")
+    if (family == "electra")
       stream << ",\"embedding_size\":" << width / 2;
     if (family != "vit" && family != "deit")
       stream << ",\"vocab_size\":" << vocabulary
@@ -561,7 +561,7 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
       }))
     return error;
   if (model.goesBelowAdapters)
-    thawInputs(*module);
+    thawInputs(**module);
   if (model.separatesDocuments && !run([](PassManager &pm) {
         pm.addPass(mlir::galvatron::createGalvatronSeparateDocuments());
       }))
