@@ -10,7 +10,9 @@
 #include "galvatron/Cost/StageContents.h"
 #include "galvatron/Schedule/Schedule.h"
 
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
 
 #include <algorithm>
 #include <limits>
@@ -535,27 +537,36 @@ void Candidate::addLeastCuts(LayerModel &model, CostTables &tables) {
 void Candidate::addTies(LayerModel &model, CostTables &tables) {
   const Layout &layout = *theShape.layout;
   size_t stages = layout.devices.size(), count = model.layerCount();
-  for (const Tie &tie : model.ties()) {
+  // All parameters that two layers share are one tie: their times add up.
+  llvm::MapVector<std::pair<size_t, size_t>, SmallVector<int64_t>> shared;
+  for (const Tie &tie : model.ties())
+    shared[{tie.ownerLayer, tie.borrowerLayer}].push_back(tie.bytes);
+  for (const auto &[pair, bytes] : shared) {
     PipelineTie out;
-    out.owner = tie.ownerLayer;
-    out.borrower = tie.borrowerLayer;
+    std::tie(out.owner, out.borrower) = pair;
     out.table.assign(stages * stages, 0);
     std::map<size_t, size_t> known;
     for (size_t o = 0; o < stages; ++o)
       for (size_t b = o; b < stages; ++b) {
         // Pairs of stages that cannot hold the two layers have no table.
-        if ((tie.ownerLayer == 0 && o > 0) ||
-            (tie.borrowerLayer + 1 == count && b + 1 < stages))
+        if ((out.owner == 0 && o > 0) ||
+            (out.borrower + 1 == count && b + 1 < stages))
           continue;
         size_t place = tables.placeOf(layout.devices[o], layout.devices[b]);
         auto [it, fresh] =
             known.try_emplace(place, theProblem.tieTables.size());
         if (fresh) {
           const StrategySubset &owner = layout.own[o], &user = layout.own[b];
-          const std::vector<Picoseconds> &times =
-              tables.tieTimes(*owner.set, *user.set, place, tie.bytes);
-          if (tables.incomplete())
-            return;
+          std::vector<Picoseconds> times;
+          for (int64_t tensor : bytes) {
+            const std::vector<Picoseconds> &added =
+                tables.tieTimes(*owner.set, *user.set, place, tensor);
+            if (tables.incomplete())
+              return;
+            times.resize(added.size(), 0);
+            for (auto [time, more] : zip_equal(times, added))
+              time += more;
+          }
           theProblem.tieTables.push_back(
               spread(times, owner, user, theProblem.tieKeys, /*ties=*/true));
         }

@@ -183,6 +183,22 @@ StageClassPlace &PipelineTables::placeOf(size_t place, StageClassCache &cache) {
   return *places[place];
 }
 
+bool PipelineTables::isInOrder(const TieChoice &choice, const PipelineTie &tie,
+                               size_t owner, size_t borrower) const {
+  auto fits = [](size_t layer, size_t stage, size_t other, size_t of) {
+    return layer == other  ? stage == of
+           : layer < other ? stage <= of
+                           : stage >= of;
+  };
+  for (auto [before, settled] : llvm::zip(problem.ties, choice.ties))
+    for (auto [layer, stage] : {std::pair(before.owner, settled.ownerStage),
+                                {before.borrower, settled.borrowerStage}})
+      if (!fits(tie.owner, owner, layer, stage) ||
+          !fits(tie.borrower, borrower, layer, stage))
+        return false;
+  return true;
+}
+
 void PipelineTables::enumerateTies() {
   tieChoices = {TieChoice()};
   auto stagesOf = [&](size_t layer) {
@@ -233,6 +249,8 @@ void PipelineTables::enumerateTies() {
         }
         for (const TieChoice &choice : tieChoices)
           for (const TieChoice::Settled &group : groups) {
+            if (!isInOrder(choice, tie, owner, borrower))
+              continue;
             grown.push_back(choice);
             grown.back().ties.push_back(group);
           }

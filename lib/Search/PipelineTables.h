@@ -120,6 +120,10 @@ private:
   Picoseconds &tiedTime(Choice &choice) const {
     return problem.slowestAlone ? choice.nosync : choice.time;
   }
+  /// Returns true if the stages of a tie's layers are no contradiction to those
+  /// of the ties before: a layer is in one stage, and stages are in order.
+  bool isInOrder(const TieChoice &choice, const PipelineTie &tie, size_t owner,
+                 size_t borrower) const;
   void enumerateTies();
   /// The least charges by owner's key: those over all stages of a place and all
   /// borrowers.

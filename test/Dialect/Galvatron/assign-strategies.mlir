@@ -2,7 +2,7 @@
 // RUN: galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=*:dp2 batch=8 pipeline-degree=4 schedule=gpipe" | FileCheck %s --check-prefix=EVEN
 // RUN: not galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=nobody:dp2 batch=8" 2>&1 | FileCheck %s --check-prefix=NOBODY
 // RUN: not galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=head-embed:dp2 batch=8" 2>&1 | FileCheck %s --check-prefix=ORDER
-// RUN: not galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=embed:ring2 batch=8" 2>&1 | FileCheck %s --check-prefix=NOTATION
+// RUN: not galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=embed:star2 batch=8" 2>&1 | FileCheck %s --check-prefix=NOTATION
 // RUN: not galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=*:dp2" 2>&1 | FileCheck %s --check-prefix=BATCH
 // RUN: not galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=*:dp2 batch=8 stages=2,2" 2>&1 | FileCheck %s --check-prefix=SUM
 // RUN: not galvatron-opt %examples/toy/toy.mlir "--galvatron-assign-strategies=layers=*:dp2 batch=8 pipeline-degree=7" 2>&1 | FileCheck %s --check-prefix=FEW
@@ -31,7 +31,7 @@
 
 // NOBODY: expected the name of a layer or a range of layers, found 'nobody'
 // ORDER: expected a range in the order of the model, found 'head-embed'
-// NOTATION: ring2
+// NOTATION: star2
 // BATCH: expected the option 'batch', or a 'galvatron.plan' with the batch
 // SUM: expected positive numbers in 'stages' that sum up to the 6 layers of the model
 // FEW: expected at least one layer for each of 7 stages, found 6 layers
