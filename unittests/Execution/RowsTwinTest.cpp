@@ -183,9 +183,9 @@ TEST_F(RowsTwinTest, BlocksOfBlocksThatRanksDoNotDivideAreRefused) {
   model.positions = 12;
   TwinRun run =
       runTwin(context, model,
-              uniformPlan(model, 1, parse("tsp2.cp4"), 2, 2, "1f1b"), {});
+              uniformPlan(model, 1, parse("tsp2.cp2"), 2, 2, "1f1b"), {});
   EXPECT_NE(run.error.find("1 sample of 12 positions are 12 rows, which twice "
-                           "degree 8 of 'cp' and 'tsp' does not divide: under "
+                           "degree 4 of 'cp' and 'tsp' does not divide: under "
                            "causal attention a rank has two pieces of them"),
             std::string::npos)
       << run.error;
@@ -532,9 +532,8 @@ TEST_F(RowsTwinTest, OnDevicesWithStreams) {
   for (const char *text : {"tsp2.sdp2", "dp2.tsp2.ckpt"})
     expectTwins(model, uniformPlan(model, 2, parse(text), 16, 4, "1f1b"),
                 options);
-  for (const char *text :
-       {"cp2.sdp2", "cp4.ckpt", "up4.ckpt", "up2.tp2", "cp2.tsp2.ckpt",
-        "ring4.ckpt"}) {
+  for (const char *text : {"cp2.sdp2", "cp4.ckpt", "up4.ckpt", "up2.tp2",
+                           "cp2.tsp2.ckpt", "ring4.ckpt"}) {
     Strategy strategy = parse(text);
     expectTwins(
         model,

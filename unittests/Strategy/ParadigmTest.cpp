@@ -206,8 +206,8 @@ TEST_F(ParadigmTest, GradientsAreSummedOverSamplesAndPositions) {
          "expected no 'dp' beside it"},
         {"cp2.scp2", "'scp' and 'cp' both divide rows, expected one of them"},
         {"up2.cp2", "'cp' and 'up' both divide rows, expected one of them"},
-         {"cp2.ring2",
-          "'cp' and 'ring' both divide rows, expected one of them"}})
+        {"cp2.ring2",
+         "'ring' and 'cp' both divide rows, expected one of them"}})
     EXPECT_EQ(refusal(text),
               "invalid strategy '" + std::string(text) + "': " + why);
 }

@@ -588,7 +588,7 @@ int RingAttentionGradOp::getReusableOperand(unsigned index) {
 
 void RoundOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                           ArrayRef<Value> results) {
-  emitter.kernel("round", {operands[0], results[0]}, {size(getX())});
+  emitter.kernel("round", {results[0], operands[0]}, {size(getX())});
 }
 
 /// Copies parts of packed rows, or back.
