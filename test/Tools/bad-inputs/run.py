@@ -3,12 +3,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Gives the tools wrong inputs and looks at what they say.
 
-    run.py --bin=build/bin [table] [name...]
+    run.py --bin=build/bin [--every=N] [table] [name...]
 
 Every line of the table is `name | exit code | part of the message | command`. The
 command runs in a shell, in a folder of its own that holds the files of Inputs/
 and what the lines of `setup` made of them. It must end within a minute with that
-code, and say so on standard error, shortly, without a signal or an assertion.
+code, and say so on standard error, shortly, without a signal or an assertion. With
+--every=N one line of N is taken.
 """
 
 import argparse
@@ -56,6 +57,7 @@ def main():
     parser = argparse.ArgumentParser()
     here = os.path.dirname(os.path.abspath(__file__))
     parser.add_argument("--bin", required=True)
+    parser.add_argument("--every", type=int, default=1)
     parser.add_argument("table", nargs="?", default=os.path.join(here, "table.txt"))
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
@@ -76,7 +78,7 @@ def main():
             code, text = shell(command, good, environment)
             if code != 0:
                 sys.exit(f"setup failed with {code}: {command}\n{text}")
-        for name, expected, message, command in cases:
+        for name, expected, message, command in cases[::options.every]:
             if options.names and name not in options.names:
                 continue
             ran += 1
