@@ -241,7 +241,7 @@ TEST_P(FamilyTwinTest, PureStrategies) {
   for (const char *text : {"tp8", "tp2.sdp2.ckpt"}) {
     Strategy strategy = llvm::cantFail(Strategy::parse(text));
     int64_t stages = 8 / strategy.devices();
-    for (const std::string &dtype : sweptTypes())
+    for (const char *dtype : {"f64", "f32"})
       expectTwins(model, uniformPlan(model, stages, strategy, 16, 4, "1f1b"),
                   dtype);
   }
