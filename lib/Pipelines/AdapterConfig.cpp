@@ -247,7 +247,8 @@ private:
     return false;
   }
 
-  /// What the first expression of an object that is one of a module says.
+  /// Returns the value of the first expression in an object that matches a
+  /// module; `otherwise` if none does.
   llvm::Expected<double> valueOf(StringRef key, StringRef name,
                                  double otherwise) const {
     const llvm::json::Value *value = find(key);

@@ -22,7 +22,7 @@ using namespace llvm;
 namespace galvatron::planner {
 
 /// The combinations of stages and strategies of layers that share parameters
-/// that a search looks at, one by one: tables of so many take some 10 MiB.
+/// that a search looks at, one by one. An estimate, not measured.
 constexpr double kMostTieChoices = 1 << 15;
 
 /// Refuses models so many of whose layers share parameters that a search could

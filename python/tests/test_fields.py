@@ -43,7 +43,7 @@ SIZES = {
     "local_attention": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
     "cls_token_id": 1, "sep_token_id": 2, "decoder_start_token_id": 0,
 }
-# What some types need besides.
+# Fields that some types need besides.
 OF_TYPE = {
     "swin": {"embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4], "window_size": 2,
              "patch_size": 4, "drop_path_rate": 0.0},

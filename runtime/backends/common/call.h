@@ -31,7 +31,7 @@ public:
   using std::runtime_error::runtime_error;
 };
 
-/// What is wrong with a pass that generates where ranks have blocks of rows.
+/// The complaint about a generating pass whose ranks have blocks of rows.
 inline constexpr const char *generationOfBlocks =
     "a rank with a block of the rows cannot tell the tokens of all positions: "
     "generation needs a plan whose last layer has them whole";

@@ -322,7 +322,7 @@ void RingAttentionGradOp::removeDropout() {
 
 namespace {
 
-/// What all steps of an attention have in common.
+/// The operands and attributes that all steps of an attention share.
 struct Steps {
   OpBuilder &builder;
   Location loc;

@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(256)
 
 // Rows are cut into up to 256 runs, and for every row of the table a bit says
 // which runs have its token: bits that are set in any order are the same bits.
-// Who sums a token's rows looks for them in those runs alone, so that all of it
-// takes no more comparisons than rows times those of a run.
+// The sum of a token's rows looks for them in those runs alone, so that all of
+// it takes no more comparisons than rows times those of a run.
 
 constexpr int gatherWarps = 8;
 /// Words of bits a row of the table, at most.

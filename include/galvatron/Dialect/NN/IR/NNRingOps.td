@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What attention becomes where ranks that divide positions keep their queries
-// and pass keys and values round (Liu et al., arXiv 2310.01889): steps, of which
-// each has another rank's block of keys.
+// Steps of attention for ranks that divide positions, keep their queries and
+// pass keys and values round (Liu et al., arXiv 2310.01889): each step has another
+// rank's block of keys.
 //
 //===----------------------------------------------------------------------===//
 
