@@ -60,7 +60,8 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
             4 * int64_t(degrees.modules.mlp),
         degrees.pipeline, degrees.batch, int64_t(degrees.chunks > 1),
         degrees.pipeline == 1 ? degrees.recomputedOf(degrees.blocks.front())
-                              : 0},
+                              : 0,
+        int64_t(degrees.schedule->splitsBackward())},
        {}});
   Seconds &seconds = entry->second;
   if (!isNew)
@@ -75,7 +76,9 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
                  ends = degrees.strategyOfEnds();
   auto partsOf = [&](size_t kind, const Strategy &strategy) {
     LayerFootprint footprint =
-        cantFail(model->footprint(kind, strategy, degrees.microBatch));
+        cantFail(degrees.schedule->splitsBackward()
+                     ? model->splitFootprint(kind, strategy, degrees.microBatch)
+                     : model->footprint(kind, strategy, degrees.microBatch));
     // The collectives of replicas and shards are no part of the bound.
     erase_if(footprint.collectives, [](const LayerCollective &collective) {
       return !isInsideFunctions(collective.among);
@@ -88,6 +91,7 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
   seconds.forward = block.forward + block.tpForward;
   seconds.backward = block.backward;
   seconds.sent = block.tpBackward;
+  seconds.weights = block.weight + block.tpWeight;
   seconds.slowdown = block.slowdown;
   seconds.again = block.recompute + block.tpRecompute;
   // What all blocks compute again is in no count of blocks.
@@ -112,6 +116,7 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
        {std::pair(0, &seconds.embedding), {2, &seconds.head}}) {
     LayerTimeParts parts = partsOf(size_t(kind), ends);
     *end = parts.forward + parts.backward + parts.tpForward;
+    seconds.weightsOfEnds += parts.weight;
   }
   return seconds;
 }
@@ -168,7 +173,9 @@ void LeastSteps::addSharing(Seconds &seconds, LayerModel &model,
                             const Configuration &degrees) {
   bool exchanges = degrees.shards() > 1;
   bool sums = !execution.overlaps && degrees.shards() == 1;
-  if (degrees.sharing() == 1 || (!exchanges && !sums))
+  // Sums of one stage run beside its last pass; of several, while others work.
+  bool beside = execution.overlaps && degrees.pipeline == 1;
+  if (degrees.sharing() == 1 || (!exchanges && !sums && !beside))
     return;
   const std::vector<StrategyLinks> &stages =
       linksOfStages(degrees.strategyOfEnds(), degrees.pipeline);
@@ -201,7 +208,36 @@ void LeastSteps::addSharing(Seconds &seconds, LayerModel &model,
                 on(among, Collective::ReduceScatter, Time::Step);
     if (sums)
       least(seconds.sums, summed);
+    if (beside)
+      least(seconds.beside, summed);
   }
+}
+
+double LeastSteps::pathSeconds(const Seconds &one,
+                               const Configuration &degrees) {
+  const bool splits = degrees.schedule->splitsBackward();
+  // What the chunk in front waits for.
+  const double backward = one.backward + one.sent - (splits ? one.weights : 0);
+  // A stage's second chunk in a V follows its first where the V is folded.
+  const bool folded = degrees.schedule->name() == "zb-v";
+  const size_t messages = 2 * (degrees.blocks.size() - 1 - (folded ? 1 : 0));
+  double path = one.embedding + one.head + double(messages) * one.message -
+                (splits ? one.weightsOfEnds : 0);
+  double last = 0;
+  for (int64_t count : degrees.blocks) {
+    const double blocks = double(count);
+    const double exchange = splits ? 0 : (one.exchange - one.gather) * blocks;
+    last = overlapSeconds(one.forward * blocks, one.gather * blocks,
+                          one.slowdown) +
+           overlapSeconds(backward * blocks +
+                              one.again * double(degrees.recomputedOf(count)),
+                          exchange, one.slowdown);
+    path += last;
+  }
+  // Behind the last pass of the first chunk are the gradients of its weights.
+  if (splits)
+    path += one.weights * double(degrees.blocks.front());
+  return path + double(degrees.microBatches() - 1) * last;
 }
 
 double LeastSteps::leastMs(const ModelShape &shape,
@@ -252,12 +288,13 @@ double LeastSteps::leastMs(const ModelShape &shape,
     least = std::max(least, around + busy);
     const int64_t blocks = degrees.blocks[stage];
     // Gathers and sums of shards take turns, and slow what runs beside them.
-    least =
-        std::max(least, waiting +
-                            m * overlapSeconds(work[stage],
-                                               exchanged[stage] * one.exchange,
-                                               one.slowdown) +
-                            messages);
+    const double exchange = exchanged[stage] * one.exchange;
+    auto passes = [&](double sent) {
+      return overlapSeconds(work[stage], sent, one.slowdown);
+    };
+    least = std::max(
+        least, waiting + (m - 1) * passes(exchange) +
+                   passes(exchange + exchanged[stage] * one.beside) + messages);
     // Sums that nothing runs beside come behind the last pass.
     least = std::max(least, filling + busy + exchanged[stage] * one.sums);
     if (filled)
@@ -273,6 +310,8 @@ double LeastSteps::leastMs(const ModelShape &shape,
                                 (one.exchange - one.gather) * double(blocks),
                                 one.slowdown);
   }
+  if (filled)
+    least = std::max(least, pathSeconds(one, degrees));
   // Less is saved of a longer step than that is longer.
   double saved = 0;
   if (one.passes)

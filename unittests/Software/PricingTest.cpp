@@ -334,6 +334,44 @@ TEST(Bounds, AreBelowPrices) {
   EXPECT_GT(tightest, 0.9);
 }
 
+/// One micro-batch has the pipeline to itself, so its way there and back is the
+/// step, whatever the schedule: a stage alone is a part of it.
+TEST(Bounds, FollowTheFirstMicroBatch) {
+  ModelShape shape = smallShape();
+  shape.layers = 16;
+  shape.tokens = 8192;
+  Execution execution = llvm::cantFail(Execution::named("torchtitan"));
+  Cluster cluster = llvm::cantFail(Cluster::builtin("4xh100"));
+  for (auto [schedule, chunks, part] : {std::tuple("1f1b", 1, 0.95),
+                                        {"interleaved", 2, 0.95},
+                                        {"zb-h1", 1, 0.9},
+                                        {"zb-v", 2, 0.8}}) {
+    Configuration plan = plain(1, 1, 1, 4, 1, shape.layers);
+    plan.schedule = llvm::cantFail(parseSchedule(schedule));
+    plan.chunks = chunks;
+    plan.blocks = Configuration::evenBlocks(shape.layers, 4 * chunks);
+    SoftwarePrice found =
+        llvm::cantFail(price(shape, plan, execution, cluster));
+    double least = LeastSteps(execution, cluster).leastMs(shape, plan);
+    EXPECT_LE(least, found.stepMs * (1 + 1e-9)) << schedule;
+    EXPECT_GT(least, part * found.stepMs) << schedule;
+  }
+}
+
+/// What replicas sum beside the last pass of one stage is waited for.
+TEST(Bounds, KnowSumsBesideTheLastPass) {
+  ModelShape shape = smallShape();
+  shape.tokens = 512;
+  Execution execution = llvm::cantFail(Execution::named("torchtitan"));
+  ASSERT_TRUE(execution.overlaps);
+  Cluster cluster = llvm::cantFail(Cluster::builtin("8x1xv100-16gb"));
+  Configuration plan = plain(8, 1, 1, 1, 8, shape.layers);
+  SoftwarePrice found = llvm::cantFail(price(shape, plan, execution, cluster));
+  double least = LeastSteps(execution, cluster).leastMs(shape, plan);
+  EXPECT_LE(least, found.stepMs * (1 + 1e-9));
+  EXPECT_GT(least, 0.5 * found.stepMs);
+}
+
 /// Passes whose weights' gradients are put off are in the bound of memory.
 TEST(Bounds, KnowWhatAVKeeps) {
   ModelShape shape = smallShape();

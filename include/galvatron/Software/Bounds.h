@@ -39,7 +39,8 @@ struct PassSumsEither {
 /// The least time of steps: the computation of the busiest stage, its messages
 /// and what fills and empties the pipeline, with what ranks of tensor
 /// parallelism send in front, as the planner has them; or what the shards of a
-/// stage exchange.
+/// stage exchange; or the way of the first micro-batch through all chunks and
+/// back, with the others' passes of the last chunk.
 /// Sound for every schedule of the registry that changes nothing but time and
 /// memory. For one model, whose sizes may differ in the vocabulary.
 class LeastSteps {
@@ -54,10 +55,13 @@ private:
   /// recomputation.
   struct Seconds {
     double forward = 0, backward = 0, again = 0, embedding = 0, head = 0;
-    double sent = 0;     ///< by ranks of TP in a backward pass
-    double exchange = 0; ///< of a block's shards
-    double gather = 0;   ///< of these in a forward pass
-    double sums = 0;     ///< of a block's replicas, once a step
+    double sent = 0;          ///< by ranks of TP in a backward pass
+    double weights = 0;       ///< of both the part for gradients of weights
+    double weightsOfEnds = 0; ///< the same of embedding and head
+    double exchange = 0;      ///< of a block's shards
+    double gather = 0;        ///< of these in a forward pass
+    double sums = 0;     ///< of a block's replicas, once a step, by themselves
+    double beside = 0;   ///< the same beside the last backward pass
     double message = 0;  ///< of a boundary to the next stage
     double slowdown = 1; ///< of both while they overlap
     /// Transfers of keys and values of other positions, forward and backward.
@@ -68,6 +72,10 @@ private:
   };
   const Seconds &secondsOf(const ModelShape &shape,
                            const Configuration &configuration);
+
+  /// Seconds from the first micro-batch's first pass to its last, with the
+  /// passes of the others in the last chunk between.
+  static double pathSeconds(const Seconds &one, const Configuration &degrees);
 
   /// Sets what replicas and shards of a block send.
   void addSharing(Seconds &seconds, LayerModel &model,
@@ -90,7 +98,7 @@ private:
   std::map<std::array<int64_t, 3>, ReshardRate> moves;
   std::map<std::pair<std::string, int64_t>, std::vector<StrategyLinks>>
       stageLinks;
-  std::map<std::array<int64_t, 14>, Seconds> known;
+  std::map<std::array<int64_t, 15>, Seconds> known;
 };
 
 /// Bytes that the first stage has allocated at least: states of its blocks, and
