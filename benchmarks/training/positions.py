@@ -11,11 +11,11 @@ largest distance of a loss from that of one rank, relative to it; the memory of 
 rank as it was planned and as it was measured; and the processor time of a rank
 in a step, which other work on the machine and cores that ranks share do not
 change, in relation to one rank and beside the predicted relation of steps; and
-the bytes that forward keeps of a sample until backward: by how much three
-micro-batches in flight take more than two, as planned and as measured (GPipe,
-one step), and as a part of those of one rank. The command fails if a loss is
-further away than 1e-5, or memory, or kept bytes, above what was planned or below
-95% of it.
+the bytes that a rank has of a sample until backward, its tokens and labels
+included: by how much three micro-batches in flight take more than two, as
+planned and as measured (GPipe, one step), and as a part of those of one rank.
+The command fails if a loss is further away than 1e-5, or memory, or kept bytes,
+above what was planned or below 95% of it.
 """
 
 import argparse
@@ -156,7 +156,7 @@ def train(options, folder, config, data, strategy, tokens):
     return {"losses": losses(log),
             "ms": 1e3 * taken / options.steps / devices(strategy),
             "predicted": plan["iteration-ms"],
-            "keeps": activations(three[0]) - activations(two[0]),
+            "keeps": peak(three[1], "planned") - peak(two[1], "planned"),
             "kept": peak(three[1], "measured") - peak(two[1], "measured"),
             "planned": peak(read, "planned"), "used": peak(read, "measured")}
 
@@ -179,11 +179,6 @@ def run(options, folder, config, data, strategy, tokens, steps, *more,
     taken = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     return (json.loads(plan.read_text()), json.loads(summary.read_text()),
             taken)
-
-
-def activations(plan):
-    """Bytes that a plan keeps from forward to backward."""
-    return max(stage["ledger"]["activations"] for stage in plan["stages"])
 
 
 def peak(summary, which):

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../common/attention.h"
 #include "../common/relative.h"
 #include "dispatch.h"
 
@@ -69,25 +70,6 @@ template <class T> void runRelativeBiasGrad(const Call &call) {
 
 namespace {
 
-/// The buffers that all kernels of attention have in front of their scratch.
-template <class K, class T>
-AttentionArguments<T> attentionArguments(const Call &call) {
-  AttentionArguments<T> a = {};
-  a.q = call.buffer<T>(K::q);
-  a.k = call.buffer<T>(K::k);
-  a.v = call.buffer<T>(K::v);
-  a.o = call.buffer<T>(K::o);
-  a.lse = call.buffer<Accumulator<T>>(K::lse);
-  if constexpr (isBackward<K>) {
-    a.dout = call.buffer<T>(K::dout);
-    a.dq = call.buffer<T>(K::dq);
-    a.dk = call.buffer<T>(K::dk);
-    a.dv = call.buffer<T>(K::dv);
-  }
-  a.scale = call.real(K::scale);
-  return a;
-}
-
 /// Calls the kernel with as many workers as there is scratch for behind its
 /// first `taken` bytes.
 template <class K, class T>
@@ -119,78 +101,26 @@ void zeroRows(T *first, int64_t rows, int64_t width, int64_t stride) {
 }
 
 /// Attention of a block of queries: of each sample, those that the block has
-/// see all its keys. Gradients of keys that no query of the block sees are
-/// zero.
+/// see all its keys.
 template <class K, class T>
 void blockAttention(const Call &call, const AttentionArguments<T> &a) {
-  const auto n = call.ints<K>();
-  const int64_t samples = call.samplesOfBlocks(n.Tq, n.length);
-  const int64_t keys = n.Tk / samples;
-  const bool packed = n.qStride > n.heads * n.headDim;
-  if (n.Tk % samples != 0 || (packed && keys != n.length))
-    throw CallError(std::to_string(n.Tk) + " keys must be those of " +
-                    std::to_string(samples) + " samples, as many as queries " +
-                    "where they are packed");
-  if constexpr (isBackward<K>) {
-    zeroRows(a.dk, n.Tk, n.kvHeads * n.headDim, n.kStride);
-    zeroRows(a.dv, n.Tk, n.kvHeads * n.headDim, n.vStride);
-    if (packed)
-      zeroRows(a.dq, n.Tk, n.heads * n.headDim, n.qStride);
-  }
-  call.forEachRowRun(n.Tq, n.length, n.balanced, [&](const auto &run) {
-    AttentionArguments<T> part = a;
-    const int64_t query = packed ? run.sample * n.length + run.first : run.row;
-    const int64_t key = run.sample * keys, out = run.row * n.heads * n.headDim;
-    part.q += query * n.qStride;
-    part.k += key * n.kStride;
-    part.v += key * n.vStride;
-    part.o += out;
-    part.lse += run.row * n.heads;
-    if (part.mask)
-      part.mask += key;
-    if constexpr (isBackward<K>) {
-      part.dout += out;
-      part.dq += query * n.qStride;
-      part.dk += key * n.kStride;
-      part.dv += key * n.vStride;
-    }
-    part.queryRows = run.count;
-    part.keyRows = keys;
-    part.firstSample += run.sample;
-    part.firstQuery = run.first;
-    part.globalQueries = n.length;
-    part.diagonal = keys - n.length + run.first;
-    // A balanced block has two runs of one sample.
-    part.addsKeys = true;
-    shareOutAttention<K>(call, part, 0);
-  });
+  const int64_t length = call.ints<K>().length;
+  forEachBlockOfQueries<K>(
+      call, a, zeroRows<T>,
+      [&](AttentionArguments<T> &part, int64_t keys, const auto &rows) {
+        part.diagonal = keys - length + rows.first;
+        shareOutAttention<K>(call, part, 0);
+      });
 }
 
 template <class K, class T> void attention(const Call &call) {
   const auto n = call.ints<K>();
-  AttentionArguments<T> a = attentionArguments<K, T>(call);
-  a.samples = n.samples;
-  a.queryRows = n.Tq;
-  a.keyRows = n.Tk;
-  a.heads = n.heads;
-  a.kvHeads = n.kvHeads;
-  a.headDim = n.headDim;
-  a.qStride = n.qStride;
-  a.kStride = n.kStride;
-  a.vStride = n.vStride;
-  a.causal = n.causal != 0;
-  a.window = n.window;
-  a.mask = call.buffer<const int32_t>(K::mask, n.hasMask);
-  // It stands where the mask would, unless both are there.
-  a.starts =
-      call.buffer<const int32_t>(K::starts - (n.hasMask == 0), n.hasStarts);
+  AttentionArguments<T> a = {};
+  readAttentionBuffers<K, T>(call, a);
+  readAttentionSizes<K>(call, a);
   DropoutStream stream;
   if (dropoutStream(call, call.real(K::dropout), n.opIndex, stream))
     a.dropout = &stream;
-  a.firstSample = call.at().first_sample;
-  a.firstHead = call.firstHead(a.heads, n.headsOfBlocks != 0);
-  a.globalHeads = call.globalHeads(a.heads, n.headsOfBlocks != 0);
-  a.globalQueries = a.queryRows;
   a.diagonal = a.keyRows - a.queryRows;
   if constexpr (isBiased<K>) {
     call.checkBiasHeads(n.biasHeads, a.globalHeads);
@@ -331,19 +261,12 @@ namespace {
 template <class K, class T> void windowAttention(const Call &call) {
   using A = Accumulator<T>;
   const WindowShape shape(call.op());
-  AttentionArguments<T> a = attentionArguments<K, T>(call);
-  a.samples = shape.windows();
-  a.queryRows = a.keyRows = shape.positions();
-  a.heads = a.kvHeads = shape.heads;
-  a.headDim = shape.headDim;
-  a.qStride = a.kStride = a.vStride = shape.heads * shape.headDim;
+  AttentionArguments<T> a = {};
+  readAttentionBuffers<K, T>(call, a);
+  readWindowSizes(call, shape, a);
   DropoutStream stream;
   if (dropoutStream(call, call.real(K::dropout), shape.opIndex, stream))
     a.dropout = &stream;
-  a.firstSample = call.at().first_sample * shape.perSample();
-  a.firstHead = call.at().tp_index * a.heads;
-  a.globalHeads = call.at().tp_size * a.heads;
-  a.globalQueries = a.queryRows;
   WindowBias<T> bias = {};
   bias.down = shape.down;
   bias.across = shape.across;

@@ -12,6 +12,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "dispatch.h"
+#include "../common/attention.h"
 #include "call.h"
 
 #include "grt/cuda_bounds.h"
@@ -312,24 +313,13 @@ template <class K> AttentionShape attentionShape(const grt_kernel_op &op) {
           n.vStride, n.causal != 0, n.window,  float(op.reals[K::scale])};
 }
 
-/// The buffers that all kernels of attention have up to their scratch.
+/// The buffers that all kernels of attention have, and the key of its dropout.
 template <class K, class T>
 AttentionArguments<T> attentionArguments(const Call &call) {
-  using A = Accumulator<T>;
   AttentionArguments<T> a = {};
-  a.q = call.buffer<T>(K::q);
-  a.k = call.buffer<T>(K::k);
-  a.v = call.buffer<T>(K::v);
-  a.o = call.buffer<T>(K::o);
-  a.lse = call.buffer<A>(K::lse);
-  if constexpr (isBackward<K>) {
-    a.dout = call.buffer<T>(K::dout);
-    a.dq = call.buffer<T>(K::dq);
-    a.dk = call.buffer<T>(K::dk);
-    a.dv = call.buffer<T>(K::dv);
-    a.delta = call.buffer<A>(K::scratch);
-  }
-  a.scale = call.real(K::scale);
+  readAttentionBuffers<K, T>(call, a);
+  if constexpr (isBackward<K>)
+    a.delta = call.buffer<Accumulator<T>>(K::scratch);
   a.dropout = dropoutKeyOf(call, call.real(K::dropout), call.ints<K>().opIndex);
   return a;
 }
@@ -367,52 +357,23 @@ void zeroRows(const Queue &queue, T *first, int64_t rows, int64_t width,
 /// Attention of a block of queries: of each sample, those that the block has,
 /// as a call of its own. Causal ones see no more than the keys up to the last
 /// of them, so these are the keys of the call, and its last query sees the last
-/// of them. Gradients of keys that no query of the block sees are zero.
+/// of them.
 template <class K, class T>
 void blockAttention(const Call &call, const AttentionArguments<T> &a) {
-  const auto n = call.ints<K>();
-  const int64_t samples = call.samplesOfBlocks(n.Tq, n.length);
-  const int64_t keys = n.Tk / samples;
-  const bool packed = n.qStride > n.heads * n.headDim;
-  if (n.Tk % samples != 0 || (packed && keys != n.length))
-    throw CallError(std::to_string(n.Tk) + " keys must be those of " +
-                    std::to_string(samples) + " samples, as many as queries " +
-                    "where they are packed");
-  if constexpr (isBackward<K>) {
-    const Queue queue = call.queue();
-    zeroRows(queue, a.dk, n.Tk, n.kvHeads * n.headDim, n.kStride);
-    zeroRows(queue, a.dv, n.Tk, n.kvHeads * n.headDim, n.vStride);
-    if (packed)
-      zeroRows(queue, a.dq, n.Tk, n.heads * n.headDim, n.qStride);
-  }
-  call.forEachRowRun(n.Tq, n.length, n.balanced, [&](const auto &run) {
-    AttentionArguments<T> part = a;
-    const int64_t query = packed ? run.sample * n.length + run.first : run.row;
-    const int64_t key = run.sample * keys, out = run.row * n.heads * n.headDim;
-    part.q += query * n.qStride;
-    part.k += key * n.kStride;
-    part.v += key * n.vStride;
-    part.o += out;
-    part.lse += run.row * n.heads;
-    if (part.mask)
-      part.mask += key;
-    if constexpr (isBackward<K>) {
-      part.dout += out;
-      part.dq += query * n.qStride;
-      part.dk += key * n.kStride;
-      part.dv += key * n.vStride;
-    }
-    part.queryRows = run.count;
-    // As `diagonal` of the CPU backend: query `count - 1` sees all of these.
-    const int64_t seen = keys - n.length + run.first + run.count;
-    part.keyRows = a.causal ? std::clamp<int64_t>(seen, 0, keys) : keys;
-    part.firstSample += run.sample;
-    part.firstQuery = run.first;
-    part.globalQueries = n.length;
-    // A balanced block has two runs of one sample.
-    part.addsKeys = true;
-    launchAttention<K>(call, part);
-  });
+  const int64_t length = call.ints<K>().length;
+  auto zero = [&](T *first, int64_t rows, int64_t width, int64_t stride) {
+    zeroRows(call.queue(), first, rows, width, stride);
+  };
+  forEachBlockOfQueries<K>(
+      call, a, zero,
+      [&](AttentionArguments<T> &part, int64_t keys, const auto &rows) {
+        // As `diagonal` of the CPU backend: query `count - 1` sees all of
+        // these.
+        const int64_t seen = keys - length + rows.first + rows.count;
+        if (a.causal)
+          part.keyRows = std::clamp<int64_t>(seen, 0, keys);
+        launchAttention<K>(call, part);
+      });
 }
 
 template <class K, class T> void attention(const Call &call) {
@@ -431,25 +392,7 @@ template <class K, class T> void attention(const Call &call) {
                                          s.heads, sizeof(T), backward);
   call.checkScratch(K::scratch, bytes);
   AttentionArguments<T> a = attentionArguments<K, T>(call);
-  a.samples = s.samples;
-  a.queryRows = s.queryRows;
-  a.keyRows = s.keyRows;
-  a.heads = s.heads;
-  a.kvHeads = s.kvHeads;
-  a.headDim = s.headDim;
-  a.qStride = s.qStride;
-  a.kStride = s.kStride;
-  a.vStride = s.vStride;
-  a.causal = s.causal;
-  a.window = s.window;
-  a.mask = call.buffer<const int32_t>(K::mask, n.hasMask);
-  // It stands where the mask would, unless both are there.
-  a.starts =
-      call.buffer<const int32_t>(K::starts - (n.hasMask == 0), n.hasStarts);
-  a.firstSample = call.at().first_sample;
-  a.firstHead = call.firstHead(a.heads, n.headsOfBlocks != 0);
-  a.globalHeads = call.globalHeads(a.heads, n.headsOfBlocks != 0);
-  a.globalQueries = a.queryRows;
+  readAttentionSizes<K>(call, a);
   if constexpr (biased) {
     call.checkBiasHeads(n.biasHeads, a.globalHeads);
     a.bias = call.buffer<T>(K::bias);
@@ -535,15 +478,7 @@ template <class K, class T> void windowAttention(const Call &call) {
       K::scratch, grt_cuda_window_scratch_bytes(s.windows(), s.window, s.heads,
                                                 sizeof(T), backward));
   AttentionArguments<T> a = attentionArguments<K, T>(call);
-  a.samples = s.windows();
-  a.queryRows = a.keyRows = s.positions();
-  a.heads = a.kvHeads = s.heads;
-  a.headDim = s.headDim;
-  a.qStride = a.kStride = a.vStride = s.heads * s.headDim;
-  a.firstSample = call.at().first_sample * s.perSample();
-  a.firstHead = call.at().tp_index * a.heads;
-  a.globalHeads = call.at().tp_size * a.heads;
-  a.globalQueries = a.queryRows;
+  readWindowSizes(call, s, a);
   a.windows.table = call.buffer<T>(K::table);
   a.windows.down = s.down;
   a.windows.across = s.across;

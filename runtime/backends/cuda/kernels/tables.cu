@@ -311,6 +311,23 @@ __global__ void __launch_bounds__(gatherWarps *warpSize_, 2)
   }
 }
 
+/// Calls `run` with the elements that a thread has, as a type, and the blocks
+/// of 256 threads for all of them: a pack where rows are whole packs.
+template <class T, class Run>
+void byPacks(int64_t width, int64_t elements, const T *dy,
+             const Accumulator<T> *dtable, Run run) {
+  constexpr int N = packSize<T>;
+  auto blocks = [&](int pack) {
+    return dim3(unsigned(ceilDivide(elements, 256 * pack)));
+  };
+  if (elements <= 0)
+    return;
+  if (width % N == 0 && aligned({dy, dtable}))
+    run(std::integral_constant<int, N>(), blocks(N));
+  else
+    run(std::integral_constant<int, 1>(), blocks(1));
+}
+
 } // namespace
 
 template <class T>
@@ -318,18 +335,10 @@ void positionGrad(const Queue &queue, int64_t samples, int64_t t, int64_t width,
                   int64_t first, int64_t tableRows, const T *dy,
                   Accumulator<T> *dtable, bool add) {
   int64_t perSample = t * width, elements = tableRows * width;
-  auto run = [&](auto *kernel, int64_t pack) {
-    launch(kernel, dim3(unsigned(ceilDivide(elements, 256 * pack))), dim3(256),
-           0, queue.stream, samples, perSample, first * width, elements, dy,
-           dtable, add);
-  };
-  constexpr int N = packSize<T>;
-  if (elements <= 0)
-    return;
-  if (width % N == 0 && aligned({dy, dtable}))
-    run(positionGradKernel<T, N>, N);
-  else
-    run(positionGradKernel<T, 1>, 1);
+  byPacks(width, elements, dy, dtable, [&](auto pack, dim3 blocks) {
+    launch(positionGradKernel<T, pack>, blocks, dim3(256), 0, queue.stream,
+           samples, perSample, first * width, elements, dy, dtable, add);
+  });
 }
 
 template <class T>
@@ -338,18 +347,11 @@ void documentPositionGrad(const Queue &queue, int64_t samples, int64_t t,
                           const int32_t *starts, const T *dy,
                           Accumulator<T> *dtable, bool add) {
   const int64_t elements = tableRows * width;
-  auto run = [&](auto *kernel, int64_t pack) {
-    launch(kernel, dim3(unsigned(ceilDivide(elements, 256 * pack))), dim3(256),
-           0, queue.stream, samples, t, width, first * width, elements, starts,
-           dy, dtable, add);
-  };
-  constexpr int N = packSize<T>;
-  if (elements <= 0)
-    return;
-  if (width % N == 0 && aligned({dy, dtable}))
-    run(documentPositionGradKernel<T, N>, N);
-  else
-    run(documentPositionGradKernel<T, 1>, 1);
+  byPacks(width, elements, dy, dtable, [&](auto pack, dim3 blocks) {
+    launch(documentPositionGradKernel<T, pack>, blocks, dim3(256), 0,
+           queue.stream, samples, t, width, first * width, elements, starts, dy,
+           dtable, add);
+  });
 }
 
 template <class T>
