@@ -722,9 +722,10 @@ Manifest parseManifest(std::string_view text) {
   if (training.has("dtype") && training.at("dtype").string() != dtype)
     training.at("dtype").error("expected '" + dtype + "', found '" +
                                training.at("dtype").string() + "'");
-  for (const char *option : {"dropout", "decay-all"})
-    if (training.has(option))
-      training.at(option).boolean();
+  if (training.has("dropout"))
+    training.at("dropout").boolean();
+  if (training.has("decay-all"))
+    manifest.decayAll = training.at("decay-all").boolean();
   // It is printed, and written into folders of weights.
   const auto config = nlohmann::ordered_json::parse(
       root.at("model-config").json(), nullptr, /*allow_exceptions=*/false);

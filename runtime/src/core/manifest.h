@@ -420,6 +420,8 @@ struct Manifest {
   bool clip = true;
   /// Label smoothing, and the factor of the z-loss; 0: none.
   double labelSmoothing = 0, zLoss = 0;
+  /// Weight decay is of all trained parameters, whatever their rank.
+  bool decayAll = false;
   /// Numbers that a micro-batch adds up: its loss, and with either of the two
   /// above LossSums::squares.
   int64_t lossValues = 1;

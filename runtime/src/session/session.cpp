@@ -97,6 +97,7 @@ Session::Implementation::Implementation(std::shared_ptr<const Program> loaded,
     invalid(sound.message());
   if (world.localCount() == 0)
     invalid("expected at least one rank in every process");
+  state.options.decayAll |= program->manifest().decayAll;
   checkHosts();
   placeProcess(*backend, options.shareDevices, options.device);
   giveChoices(*backend, options.kernelChoices);
