@@ -98,7 +98,8 @@ TEST(Commands, DoNotGrowWithTheBatch) {
 TEST(Commands, OutputsAreOfForwardFunctions) {
   const Lowered toy{TestProgram(ModelPlan()).file()};
   alignas(64) char arena[1];
-  const Side side;
+  Side side;
+  side.base = arena;
   Group *const alone[3] = {};
   const LayerBindings rows(
       toy.manifest, toy.manifest.roles[0], 0, 0,
