@@ -731,6 +731,20 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
                      options.space + "', whose layers recompute nothing");
   options.selective =
       hasPoints && options.objective != Objective::Paper && !noSelective;
+  std::vector<Strategy> given;
+  if (options.strategy)
+    given.push_back(*options.strategy);
+  for (const LayerPin &pin : options.pins)
+    given.push_back(pin.strategy);
+  for (const Strategy &pinned : given)
+    if (pinned.point() > 0 &&
+        (noSelective || options.objective == Objective::Paper))
+      return makeError(
+          llvm::Twine("option --") +
+          (noSelective ? "no-selective" : "objective=paper") +
+          ": expected strategies under which layers keep all or nothing, found "
+          "'" +
+          pinned.str() + "'");
   if (keep.getNumOccurrences()) {
     llvm::SmallVector<llvm::StringRef> words;
     llvm::StringRef(keep).split(words, ',');

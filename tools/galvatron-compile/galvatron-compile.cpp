@@ -255,6 +255,21 @@ int planFirst(const Tool &tool, const PlanOptions &options,
   return done ? printModule(tool, compile, module) : 0;
 }
 
+/// Refuses options that say what a model, a plan or a training is: IR from
+/// `plan` on says so itself, and functions were made for it.
+llvm::Error checkReadAlone(Tool &tool, llvm::StringRef from) {
+  static constexpr llvm::StringLiteral read[] = {"o", "backend", "compile-from",
+                                                 "compile-to", "verify-each"};
+  for (const auto &[name, option] : cl::getRegisteredOptions())
+    if (option->getNumOccurrences() && !llvm::is_contained(read, name) &&
+        llvm::is_contained(option->Categories, &tool.category()))
+      return makeError("option --" + name + ": IR of the phase '" + from +
+                       "' has a plan and a training of its own, expected no "
+                       "option beside --compile-from but " +
+                       "-o, --backend, --compile-to and --verify-each");
+  return llvm::Error::success();
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -323,6 +338,10 @@ int main(int argc, char **argv) {
       return code ? code : unwritten;
     from = Phase::Plan;
   }
+
+  if (*ir::symbolizePhase(compile.from) >= Phase::Plan)
+    if (llvm::Error error = checkReadAlone(tool, compile.from))
+      return tool.report(std::move(error));
 
   ir::ClusterAttr cluster = ir::getCluster(module);
   if (cluster) {
