@@ -46,6 +46,10 @@ const char *changeKindName(ChangeKind kind) {
     return "drop entry";
   case ChangeKind::DropElement:
     return "drop element";
+  case ChangeKind::SwapElements:
+    return "swap elements";
+  case ChangeKind::Boolean:
+    return "boolean";
   case ChangeKind::Type:
     return "type";
   }
@@ -64,6 +68,7 @@ template <typename T> std::string textOf(T value) {
 struct Piece {
   size_t begin, end;
   ChangeKind kind;
+  std::string swapped = {}; ///< of elements, what stands there then
 };
 
 bool isWord(char letter) {
@@ -125,6 +130,14 @@ private:
                    return isWord(letter) || letter == '"';
                  });
     bool comma = end < text.size() && text[end] == ',';
+    if (comma && !entry) {
+      size_t second = end + (text.substr(end).starts_with(", ") ? 2 : 1);
+      size_t last = endOfElement(second);
+      StringRef behind = text.slice(second, last);
+      if (!behind.empty() && behind != element)
+        pieces.push_back({begin, last, ChangeKind::SwapElements,
+                          (behind + text.slice(end, second) + element).str()});
+    }
     size_t from = begin;
     if (comma)
       end += text.substr(end).starts_with(", ") ? 2 : 1;
@@ -172,11 +185,15 @@ private:
       return end;
     }
     if (isWord(letter) || letter == '!' || letter == '#') {
+      const size_t begin = at;
       // Names, and types like `i64`, whose digits are no numbers; not what
       // follows the `x` of a shape.
       while (at < text.size() &&
              (isWord(text[at]) || text[at] == '!' || text[at] == '#'))
         ++at;
+      StringRef word = text.slice(begin, at);
+      if (word == "true" || word == "false")
+        pieces.push_back({begin, at, ChangeKind::Boolean});
       return at;
     }
     return at + 1;
@@ -330,6 +347,10 @@ private:
         change(*(at + 1 == names.end() ? names.begin() : at + 1));
       }
       return;
+    case ChangeKind::SwapElements:
+      return change(piece.swapped);
+    case ChangeKind::Boolean:
+      return change(old == "true" ? "false" : "true");
     default:
       change("");
     }

@@ -34,6 +34,8 @@ enum class ChangeKind {
   Symbol,          ///< in the text of an attribute, another one of the module
   DropEntry,       ///< `name = value` in the text of an attribute
   DropElement,     ///< of a list in the text of an attribute
+  SwapElements,    ///< of such a list, with the one behind it
+  Boolean,         ///< in the text of an attribute, the other one
   Type,            ///< a dimension of a value, one more
 };
 

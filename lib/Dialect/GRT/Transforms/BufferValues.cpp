@@ -7,7 +7,7 @@
 
 #include "galvatron/Dialect/GRT/Transforms/BufferValues.h"
 
-#include "galvatron/Dialect/Galvatron/IR/FunctionValuesAttr.h"
+#include "galvatron/Dialect/Galvatron/Transforms/FunctionValues.h"
 #include "galvatron/Support/ValueNumber.h"
 
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -277,12 +277,15 @@ NumberedValues mlir::grt::numberRole(RoleOp role, SymbolTable &symbols) {
     whole.add(number.get());
     values.add(number.get(), op);
   };
-  if (Attribute model =
-          role->getParentOfType<ModuleOp>()->getAttr(kModelAttr)) {
-    ValueNumber number(textOf(model));
-    whole.add(number.get());
-    values.add(number.get(), "the module's '" + Twine(kModelAttr) + "'");
-  }
+  auto module = role->getParentOfType<ModuleOp>();
+  SmallVector<StringRef> settled(mlir::galvatron::settledModuleAttrs());
+  settled.push_back(kModelAttr);
+  for (StringRef name : settled)
+    if (Attribute attribute = module->getAttr(name)) {
+      ValueNumber number(textOf(attribute));
+      whole.add(number.get());
+      values.add(number.get(), "the module's '" + name + "'");
+    }
   addOperation(role);
   for (Operation &op : role.getLayers().front())
     addOperation(&op);

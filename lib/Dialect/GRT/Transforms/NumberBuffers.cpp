@@ -7,7 +7,7 @@
 
 #include "galvatron/Dialect/GRT/Transforms/BufferValues.h"
 #include "galvatron/Dialect/GRT/Transforms/Passes.h"
-#include "galvatron/Dialect/Galvatron/IR/FunctionValuesAttr.h"
+#include "galvatron/Dialect/Galvatron/Transforms/FunctionValues.h"
 
 namespace mlir::grt {
 #define GEN_PASS_DEF_NUMBERBUFFERS
@@ -30,6 +30,10 @@ class NumberBuffersPass
       func->setAttr(mlir::galvatron::kValuesAttr,
                     builder.getStringAttr(number->str()));
     }
+    for (auto model : getOperation().getOps<mlir::galvatron::ModelOp>())
+      model->setAttr(mlir::galvatron::kValuesAttr,
+                     builder.getStringAttr(
+                         mlir::galvatron::numberModel(model, true).str()));
     SymbolTable symbols(getOperation());
     for (auto role : getOperation().getOps<RoleOp>())
       role->setAttr(mlir::galvatron::kValuesAttr,

@@ -9,6 +9,7 @@
 
 #include "galvatron/Dialect/GRT/IR/KernelCalls.h"
 #include "galvatron/Dialect/Galvatron/IR/DataKinds.h"
+#include "galvatron/Dialect/Galvatron/IR/Executable.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/ReshardPlan.h"
 #include "grt/data_bounds.h"
@@ -46,6 +47,7 @@ public:
       return failure();
     chunks = std::move(*placed);
     modelData = getModelData(module);
+    training = mlir::galvatron::getTraining(module);
     if (failed(verifyOrder()) || failed(verifyOwners()))
       return failure();
     for (const PlacedChunk &chunk : chunks) {
@@ -157,6 +159,13 @@ private:
                << Builder(module.getContext()).getDenseI64ArrayAttr(expected)
                << " of its view, found " << tensor.getLocalShape();
       auto parameter = parameters.lookup(tensor.getParameter().getAttr()).op;
+      if (parameter && training &&
+          !mlir::galvatron::isStoredAs(
+              parameter.getTensorType().getElementType(), training))
+        return layer.emitOpError()
+               << "(R5) expected parameter " << tensor.getParameter()
+               << " to have the element type " << training.getDtype()
+               << " of the training, found " << parameter.getTensorType();
       bool isFrozen = tensor.getGroup() >= mlir::galvatron::kTrainedGroups;
       if (parameter && parameter.getFrozen() != isFrozen)
         return layer.emitOpError()
@@ -237,8 +246,8 @@ private:
                    : ParameterOp();
         if (parameter && parameter.getDecay() != (segments[2] != 0))
           return (layer.emitOpError()
-                  << "(R10) expected '" << update.getSymName() << "' to "
-                  << (parameter.getDecay() ? "" : "not to ") << "decay "
+                  << "(R10) expected '" << update.getSymName() << "' "
+                  << (parameter.getDecay() ? "" : "not ") << "to decay "
                   << tensor.getParameter() << ", found "
                   << (segments[2] ? "that it does" : "that it does not"))
                      .attachNote(parameter.getLoc())
@@ -447,6 +456,7 @@ private:
   llvm::DenseMap<StringAttr, FuncOp> functions;
   llvm::DenseMap<StringAttr, ExchangeOp> exchanges;
   SmallVector<mlir::galvatron::DataAttr> modelData;
+  mlir::galvatron::TrainingAttr training; ///< null: the module has none
   SmallVector<PlacedChunk> chunks;
   /// The data attributes of layers that were checked, and whether they are of
   /// packs that run forward only.

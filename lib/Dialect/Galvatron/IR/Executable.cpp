@@ -191,13 +191,6 @@ LogicalResult verifyData(LayerOp layer,
   return success();
 }
 
-/// Whether parameters of this element type are those of the training.
-bool isStoredAs(Type type, TrainingAttr training) {
-  std::string name;
-  llvm::raw_string_ostream(name) << type;
-  return ::galvatron::storedAs(training.getDtype()) == name;
-}
-
 /// Whether all declared parameters have one element type, that of the training.
 bool haveElementType(ModuleOp module, TrainingAttr training) {
   Type common;
@@ -348,6 +341,12 @@ LogicalResult mlir::galvatron::verifyChain(ModelOp model) {
     previous = layer;
   }
   return verifyOutput(model, previous);
+}
+
+bool mlir::galvatron::isStoredAs(Type type, TrainingAttr training) {
+  std::string name;
+  llvm::raw_string_ostream(name) << type;
+  return ::galvatron::storedAs(training.getDtype()) == name;
 }
 
 LogicalResult mlir::galvatron::verifyExecutable(ModelOp model) {

@@ -127,6 +127,11 @@ void NumberedValues::addNote(InFlightDiagnostic &error,
     known.push_back(rest.take_front(2));
   if (known.empty())
     return;
+  std::string counts;
+  if (known.size() != parts.size())
+    counts = "expected " + std::to_string(known.size()) +
+             " operations and attributes, found " +
+             std::to_string(parts.size()) + "; ";
   llvm::StringMap<int64_t> wanted, there;
   for (StringRef text : known)
     ++wanted[text];
@@ -135,8 +140,7 @@ void NumberedValues::addNote(InFlightDiagnostic &error,
   auto name = [&](const Part &part, StringRef what) {
     if (part.op)
       error.attachNote(part.op->getLoc())
-          << "expected " << known.size() << " operations and attributes, found "
-          << parts.size() << "; " << what << " '" << part.op->getName() << "'";
+          << counts << what << " '" << part.op->getName() << "'";
     else
       error.attachNote() << what << " " << part.what;
   };
@@ -242,6 +246,85 @@ NumberedValues mlir::galvatron::numberValues(func::FuncOp function) {
   return result;
 }
 
+ArrayRef<StringLiteral> mlir::galvatron::settledModuleAttrs() {
+  static constexpr StringLiteral names[] = {GalvatronDialect::kTrainingAttr,
+                                            GalvatronDialect::kClusterAttr,
+                                            GalvatronDialect::kAdaptersAttr};
+  return names;
+}
+
+NumberedValues mlir::galvatron::numberModel(ModelOp model,
+                                            bool withStrategies) {
+  Adder adder(model.getContext());
+  ValueNumber whole("model");
+  NumberedValues result;
+  auto module = model->getParentOfType<ModuleOp>();
+  for (StringRef name : settledModuleAttrs())
+    if (Attribute attribute = module->getAttr(name)) {
+      ValueNumber made(name);
+      adder.add(made, attribute);
+      whole.add(made.get());
+      result.add(made.get(), "the module's '" + name + "'");
+    }
+  for (NamedAttribute attribute : model->getAttrDictionary())
+    if (StringAttr name = attribute.getName(); name != kValuesAttr) {
+      ValueNumber made(name.getValue());
+      adder.add(made, attribute.getValue());
+      whole.add(made.get());
+      result.add(made.get(), "the model's '" + name.getValue() + "'");
+    }
+  // Values are told by the layer that makes them, or as data by their place.
+  llvm::DenseMap<Value, uint64_t> numbers;
+  for (BlockArgument argument : model.getBody().getArguments())
+    numbers[argument] = argument.getArgNumber();
+  for (LayerOp layer : model.getLayers()) {
+    ValueNumber made("layer");
+    for (NamedAttribute attribute : layer->getAttrDictionary()) {
+      StringAttr name = attribute.getName();
+      if (name == layer.getCostsAttrName())
+        continue;
+      made.add(name.getValue());
+      if (name != layer.getStrategyAttrName() || withStrategies)
+        adder.add(made, attribute.getValue());
+      else
+        made.add(uint64_t(layer.getStrategyAttr().toStrategy().checkpoint()))
+            .add(uint64_t(layer.getStrategyAttr().toStrategy().point()));
+    }
+    for (Value input : layer.getInputs())
+      made.add(numbers.lookup(getOrigin(input)));
+    for (Value output : layer->getResults())
+      numbers[output] = numbers.size();
+    whole.add(made.get());
+    result.add(made.get(), layer);
+  }
+  Operation *output = model.getBody().front().getTerminator();
+  ValueNumber made("output");
+  for (Value value : output->getOperands())
+    made.add(numbers.lookup(getOrigin(value)));
+  whole.add(made.get());
+  result.add(made.get(), output);
+  result.whole = whole.get();
+  return result;
+}
+
+LogicalResult mlir::galvatron::verifyModelNumber(ModelOp model,
+                                                 const NumberedValues &found) {
+  auto expected = model->getAttrOfType<StringAttr>(kValuesAttr);
+  if (expected && found.isOf(expected))
+    return success();
+  InFlightDiagnostic error = model.emitOpError();
+  if (!expected)
+    return error << "(M4) expected '" << kValuesAttr << "', found none";
+  error << "(M4) expected the layers and the training that functions were made "
+           "for, "
+        << expected.getValue().take_front(kWholeDigits) << ", found "
+        << wholeText(found.whole);
+  found.addNote(error, expected.getValue());
+  error.attachNote() << "they are changed before the phase 'differentiate', "
+                        "strategies before 'partition'";
+  return error;
+}
+
 LogicalResult mlir::galvatron::verifyValues(Operation *function,
                                             const NumberedValues &found) {
   StringRef name = SymbolTable::getSymbolName(function).getValue();
@@ -283,6 +366,10 @@ struct NumberValuesPass
                        : func::FuncOp())
           function->setAttr(
               kValuesAttr, builder.getStringAttr(numberValues(function).str()));
+    bool isPartitioned =
+        llvm::any_of(getOperation().getOps<func::FuncOp>(), PartitionAttr::of);
+    model->setAttr(kValuesAttr, builder.getStringAttr(
+                                    numberModel(model, isPartitioned).str()));
     markAllAnalysesPreserved();
   }
 };

@@ -66,9 +66,12 @@ public:
       return failure();
     if ((isRead || phase <= Phase::Annotate) && failed(verifyDataBounds(model)))
       return failure();
-    if (phase >= Phase::Differentiate && isRead)
-      return verifyComputed();
-    return success();
+    if (phase < Phase::Differentiate || !isRead)
+      return success();
+    if (failed(verifyComputed()))
+      return failure();
+    return verifyModelNumber(model,
+                             numberModel(model, phase >= Phase::Partition));
   }
 
 private:

@@ -41,6 +41,9 @@ LogicalResult verifyChain(ModelOp model);
 ///    module has it, else f32, f64 or bf16.
 LogicalResult verifyExecutable(ModelOp model);
 
+/// Whether parameters of this element type are those of the training.
+bool isStoredAs(Type type, TrainingAttr training);
+
 } // namespace mlir::galvatron
 
 #endif // GALVATRON_DIALECT_GALVATRON_IR_EXECUTABLE_H

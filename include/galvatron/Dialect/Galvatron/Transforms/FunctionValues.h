@@ -16,6 +16,7 @@
 #define GALVATRON_DIALECT_GALVATRON_TRANSFORMS_FUNCTIONVALUES_H
 
 #include "galvatron/Dialect/Galvatron/IR/FunctionValuesAttr.h"
+#include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -56,6 +57,19 @@ struct NumberedValues {
 /// nothing returned needs, and the order of those that do not need each other,
 /// change nothing.
 NumberedValues numberValues(func::FuncOp function);
+
+/// The attributes of a module that functions and roles are made of: training,
+/// cluster and adapters.
+ArrayRef<StringLiteral> settledModuleAttrs();
+
+/// The number of what a model and its layers say of themselves: configuration
+/// and data, parameters, functions and what they keep; and of the module's
+/// settled attributes. Strategies are settled by `partition`; before it only
+/// what they recompute counts.
+NumberedValues numberModel(ModelOp model, bool withStrategies);
+
+/// (M4) Checks that a model has a number, and that it is `found`.
+LogicalResult verifyModelNumber(ModelOp model, const NumberedValues &found);
 
 /// Checks that a function has a number, and that it is `found`.
 LogicalResult verifyValues(Operation *function, const NumberedValues &found);
