@@ -65,10 +65,15 @@ Expected<std::pair<size_t, size_t>> selectLayers(ArrayRef<std::string> names,
       unknown = selector.take_front(dash);
     }
   }
-  if (first == names.size())
+  if (first == names.size()) {
+    std::string near = didYouMean(unknown, names);
+    if (near.empty() && names.size() > 1)
+      near = ("; the layers are '" + names.front() + "', '" + names[1] +
+              "' to '" + names.back() + "'");
     return makeError(
         "expected the name of a layer or a range of layers, found '" +
-        selector + "'" + didYouMean(unknown, names));
+        selector + "'" + near);
+  }
   if (last < first)
     return makeError("expected a range in the order of the model, found '" +
                      selector + "'");

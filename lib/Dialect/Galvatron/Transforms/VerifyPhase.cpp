@@ -76,9 +76,13 @@ public:
 
 private:
   LogicalResult illegal(Operation *op, StringRef expectation) {
-    return op->emitError() << "'" << op->getName()
-                           << "' is illegal after the phase '"
-                           << stringifyPhase(phase) << "', " << expectation;
+    InFlightDiagnostic error = op->emitError();
+    error << "'" << op->getName() << "' is illegal after the phase '"
+          << stringifyPhase(phase) << "', " << expectation;
+    if (isRead)
+      error.attachNote() << "IR is read by the rules of the phase behind which "
+                            "it was printed";
+    return error;
   }
 
   /// Which operations may stand in the module at all.
