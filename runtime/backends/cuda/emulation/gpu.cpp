@@ -67,7 +67,8 @@ void fill(Stream, void *to, int byte, uint64_t bytes) {
   std::memset(to, byte, bytes);
 }
 void copy(Stream, void *to, const void *from, uint64_t bytes) {
-  std::memcpy(to, from, bytes);
+  // Buffers overlap where a call is only tried, before the first step.
+  std::memmove(to, from, bytes);
 }
 
 Event makeEvent(bool) { return newHandle<Event>(); }
