@@ -50,9 +50,22 @@ def find(ops: Sequence[Op], loss: Tensor) -> List[Layer]:
     segments = _segments(ops)
     groups = _group(segments, loss)
     layers = [_layer(group, ops, loss) for group in groups]
+    _pass_on(layers)
     _fit_paths(layers)
     _name(layers)
     return layers
+
+
+def _pass_on(layers: Sequence[Layer]) -> None:
+    """Has a layer that begins with data alone, as the words of a decoder do, take what
+    the layer in front gives last, and give it on: only the first may take nothing."""
+    for front, layer in zip(layers, layers[1:]):
+        if any(tensor.datum is None for tensor in layer.inputs):
+            continue
+        passed = front.outputs[-1]
+        layer.inputs.insert(0, passed)
+        layer.outputs.insert(0, passed)
+        layer.key = _key(layer.inputs, layer.uses, layer.outputs, layer.ops)
 
 
 def _fit_paths(layers: Sequence[Layer]) -> None:
