@@ -40,6 +40,19 @@ void readAttentionBuffers(const Call &call, Arguments &a) {
   a.scale = call.real(K::scale);
 }
 
+/// Sets what a head of attention is, and the strides from row to row.
+template <class K, class Call, class Arguments>
+void readAttentionHeads(const Call &call, Arguments &a) {
+  const auto n = call.template ints<K>();
+  a.heads = n.heads;
+  a.kvHeads = n.kvHeads;
+  a.headDim = n.headDim;
+  a.qStride = n.qStride;
+  a.kStride = n.kStride;
+  a.vStride = n.vStride;
+  a.causal = n.causal != 0;
+}
+
 /// Sets sizes and strides, what hides keys, and where the rank's samples and
 /// heads stand among all.
 template <class K, class Call, class Arguments>
@@ -48,13 +61,7 @@ void readAttentionSizes(const Call &call, Arguments &a) {
   a.samples = n.samples;
   a.queryRows = n.Tq;
   a.keyRows = n.Tk;
-  a.heads = n.heads;
-  a.kvHeads = n.kvHeads;
-  a.headDim = n.headDim;
-  a.qStride = n.qStride;
-  a.kStride = n.kStride;
-  a.vStride = n.vStride;
-  a.causal = n.causal != 0;
+  readAttentionHeads<K>(call, a);
   a.window = n.window;
   a.mask = call.template buffer<const int32_t>(K::mask, n.hasMask);
   // It stands where the mask would, unless both are there.

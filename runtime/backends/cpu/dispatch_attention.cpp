@@ -163,13 +163,7 @@ template <class K, class T> void ringAttention(const Call &call) {
   a.v = call.buffer<T>(K::v);
   a.lse = call.buffer<A>(K::lse);
   a.samples = 1;
-  a.heads = n.heads;
-  a.kvHeads = n.kvHeads;
-  a.headDim = n.headDim;
-  a.qStride = n.qStride;
-  a.kStride = n.kStride;
-  a.vStride = n.vStride;
-  a.causal = n.causal != 0;
+  readAttentionHeads<K>(call, a);
   a.scale = call.real(K::scale);
   DropoutStream stream;
   if (dropoutStream(call, call.real(K::dropout), n.opIndex, stream))
