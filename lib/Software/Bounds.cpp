@@ -91,7 +91,11 @@ const LeastSteps::Seconds &LeastSteps::secondsOf(const ModelShape &shape,
   seconds.forward = block.forward + block.tpForward;
   seconds.backward = block.backward;
   seconds.sent = block.tpBackward;
-  seconds.weights = block.weight + block.tpWeight;
+  // Blocks that are recomputed have whole backward passes.
+  if (degrees.schedule->splitsBackward()) {
+    LayerTimeParts plain = partsOf(1, ends);
+    seconds.weights = plain.weight + plain.tpWeight;
+  }
   seconds.slowdown = block.slowdown;
   seconds.again = block.recompute + block.tpRecompute;
   // What all blocks compute again is in no count of blocks.
@@ -216,8 +220,11 @@ void LeastSteps::addSharing(Seconds &seconds, LayerModel &model,
 double LeastSteps::pathSeconds(const Seconds &one,
                                const Configuration &degrees) {
   const bool splits = degrees.schedule->splitsBackward();
-  // What the chunk in front waits for.
-  const double backward = one.backward + one.sent - (splits ? one.weights : 0);
+  // What the chunk in front does not wait for.
+  auto weightsOf = [&](int64_t blocks) {
+    return one.weights * double(blocks - degrees.recomputedOf(blocks));
+  };
+  const double backward = one.backward + one.sent;
   // A stage's second chunk in a V follows its first where the V is folded.
   const bool folded = degrees.schedule->name() == "zb-v";
   const size_t messages = 2 * (degrees.blocks.size() - 1 - (folded ? 1 : 0));
@@ -229,14 +236,13 @@ double LeastSteps::pathSeconds(const Seconds &one,
     const double exchange = splits ? 0 : (one.exchange - one.gather) * blocks;
     last = overlapSeconds(one.forward * blocks, one.gather * blocks,
                           one.slowdown) +
-           overlapSeconds(backward * blocks +
+           overlapSeconds(backward * blocks - weightsOf(count) +
                               one.again * double(degrees.recomputedOf(count)),
                           exchange, one.slowdown);
     path += last;
   }
   // Behind the last pass of the first chunk are the gradients of its weights.
-  if (splits)
-    path += one.weights * double(degrees.blocks.front());
+  path += weightsOf(degrees.blocks.front());
   return path + double(degrees.microBatches() - 1) * last;
 }
 

@@ -358,6 +358,28 @@ TEST(Bounds, FollowTheFirstMicroBatch) {
   }
 }
 
+/// A block that is recomputed has a whole backward pass, and puts off none of
+/// its gradients; its neighbour in the chunk does.
+TEST(Bounds, KnowWhichBlocksPutOffGradients) {
+  ModelShape shape = smallShape();
+  shape.layers = 8;
+  Execution execution = llvm::cantFail(Execution::named("fused"));
+  Cluster cluster = llvm::cantFail(Cluster::builtin("16xa100-80gb"));
+  for (const char *schedule : {"zb-h1", "zb-h2"}) {
+    Configuration plan = plain(16, 4, 2, 2, 4, shape.layers);
+    plan.schedule = llvm::cantFail(parseSchedule(schedule));
+    plan.recompute = Recompute::Full;
+    for (int64_t again : {1, 2, 3}) {
+      plan.recomputedBlocks = again;
+      SoftwarePrice found =
+          llvm::cantFail(price(shape, plan, execution, cluster));
+      double least = LeastSteps(execution, cluster).leastMs(shape, plan);
+      EXPECT_LE(least, found.stepMs * (1 + 1e-9)) << schedule << again;
+      EXPECT_GT(least, 0.7 * found.stepMs) << schedule << again;
+    }
+  }
+}
+
 /// What replicas sum beside the last pass of one stage is waited for.
 TEST(Bounds, KnowSumsBesideTheLastPass) {
   ModelShape shape = smallShape();
