@@ -220,7 +220,8 @@ void LeastSteps::addSharing(Seconds &seconds, LayerModel &model,
 double LeastSteps::pathSeconds(const Seconds &one,
                                const Configuration &degrees) {
   const bool splits = degrees.schedule->splitsBackward();
-  // What the chunk in front does not wait for.
+  // Gradients of weights are put off, so that the chunk in front does not wait
+  // for them.
   auto weightsOf = [&](int64_t blocks) {
     return one.weights * double(blocks - degrees.recomputedOf(blocks));
   };
@@ -229,7 +230,7 @@ double LeastSteps::pathSeconds(const Seconds &one,
   const bool folded = degrees.schedule->name() == "zb-v";
   const size_t messages = 2 * (degrees.blocks.size() - 1 - (folded ? 1 : 0));
   double path = one.embedding + one.head + double(messages) * one.message -
-                (splits ? one.weightsOfEnds : 0);
+                one.weightsOfEnds;
   double last = 0;
   for (int64_t count : degrees.blocks) {
     const double blocks = double(count);

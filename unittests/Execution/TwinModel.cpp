@@ -12,7 +12,8 @@
 
 namespace galvatron::test {
 
-/// What a family has besides: windows, biases, another width of heads, ties.
+/// The fields that a decoder's family adds to its configuration: windows,
+/// biases, another width of heads, ties.
 static llvm::StringRef decoderFields(llvm::StringRef family) {
   return llvm::StringSwitch<llvm::StringRef>(family)
       .Case("llama", R"(,"attention_bias":true,"mlp_bias":true,"rope_scaling":)"

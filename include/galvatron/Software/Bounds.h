@@ -56,7 +56,8 @@ private:
   struct Seconds {
     double forward = 0, backward = 0, again = 0, embedding = 0, head = 0;
     double sent = 0;          ///< by ranks of TP in a backward pass
-    double weights = 0;       ///< of both the part for gradients of weights
+    double weights = 0;       ///< of both, where backward passes are split, the
+                              ///< part for gradients of weights
     double weightsOfEnds = 0; ///< the same of embedding and head
     double exchange = 0;      ///< of a block's shards
     double gather = 0;        ///< of these in a forward pass

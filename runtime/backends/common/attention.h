@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What backends do alike with a call of attention: `K` is the kernel's entry of
-// kernels.def, `Call` a backend's reader of calls, `Arguments` what its kernels
-// are given.
+// This header reads calls of attention for all backends. `K` is the kernel's
+// entry of kernels.def, `Call` a backend's reader of calls, `Arguments` the
+// arguments of its kernels.
 //
 //===----------------------------------------------------------------------===//
 
@@ -50,7 +50,6 @@ void readAttentionHeads(const Call &call, Arguments &a) {
   a.qStride = n.qStride;
   a.kStride = n.kStride;
   a.vStride = n.vStride;
-  a.causal = n.causal != 0;
 }
 
 /// Sets sizes and strides, what hides keys, and where the rank's samples and
@@ -62,6 +61,7 @@ void readAttentionSizes(const Call &call, Arguments &a) {
   a.queryRows = n.Tq;
   a.keyRows = n.Tk;
   readAttentionHeads<K>(call, a);
+  a.causal = n.causal != 0;
   a.window = n.window;
   a.mask = call.template buffer<const int32_t>(K::mask, n.hasMask);
   // It stands where the mask would, unless both are there.

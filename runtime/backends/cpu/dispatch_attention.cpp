@@ -164,6 +164,7 @@ template <class K, class T> void ringAttention(const Call &call) {
   a.lse = call.buffer<A>(K::lse);
   a.samples = 1;
   readAttentionHeads<K>(call, a);
+  a.causal = n.causal != 0;
   a.scale = call.real(K::scale);
   DropoutStream stream;
   if (dropoutStream(call, call.real(K::dropout), n.opIndex, stream))
@@ -297,12 +298,7 @@ template <class T> void runCachedAttention(const Call &call) {
   a.samples = n.samples;
   a.rows = n.rows;
   a.length = n.length;
-  a.heads = n.heads;
-  a.kvHeads = n.kvHeads;
-  a.headDim = n.headDim;
-  a.qStride = n.qStride;
-  a.kStride = n.kStride;
-  a.vStride = n.vStride;
+  readAttentionHeads<K>(call, a);
   a.window = n.window;
   a.scale = call.real(K::scale);
   a.cap = call.real(K::cap);

@@ -32,8 +32,9 @@ class NumberBuffersPass
     }
     for (auto model : getOperation().getOps<mlir::galvatron::ModelOp>())
       model->setAttr(mlir::galvatron::kValuesAttr,
-                     builder.getStringAttr(
-                         mlir::galvatron::numberModel(model, true).str()));
+                     builder.getStringAttr(mlir::galvatron::numberModel(
+                                               model, /*withStrategies=*/true)
+                                               .str()));
     SymbolTable symbols(getOperation());
     for (auto role : getOperation().getOps<RoleOp>())
       role->setAttr(mlir::galvatron::kValuesAttr,

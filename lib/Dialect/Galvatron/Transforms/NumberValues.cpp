@@ -284,11 +284,12 @@ NumberedValues mlir::galvatron::numberModel(ModelOp model,
       if (name == layer.getCostsAttrName())
         continue;
       made.add(name.getValue());
-      if (name != layer.getStrategyAttrName() || withStrategies)
+      if (name != layer.getStrategyAttrName() || withStrategies) {
         adder.add(made, attribute.getValue());
-      else
-        made.add(uint64_t(layer.getStrategyAttr().toStrategy().checkpoint()))
-            .add(uint64_t(layer.getStrategyAttr().toStrategy().point()));
+        continue;
+      }
+      ::galvatron::Strategy strategy = layer.getStrategyAttr().toStrategy();
+      made.add(uint64_t(strategy.checkpoint())).add(uint64_t(strategy.point()));
     }
     for (Value input : layer.getInputs())
       made.add(numbers.lookup(getOrigin(input)));
