@@ -12,12 +12,15 @@
 // and defaults, and with rows of positions that begin behind the padding
 // token's. ELECTRA's generator (Clark et al., arXiv 2003.10555) has words, and
 // the head, of another width than blocks. DistilBERT (Sanh et al., arXiv
-// 1910.01108) has no token types.
+// 1910.01108) has no token types. ALBERT (Lan et al., arXiv 1909.11942) has
+// words of another width, and blocks that share their parameters: a parameter
+// of all of them is tied, as the table of words is.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Encoder.h"
 #include "Family.h"
+#include "galvatron/Support/Units.h"
 
 using namespace galvatron;
 using llvm::SmallVector;
@@ -43,6 +46,15 @@ constexpr BlockName kDistilBlock[] = {
     {"intermediate.dense", "ffn.lin1"},
     {"output.dense", "ffn.lin2"},
     {"output.LayerNorm", "output_layer_norm"}};
+constexpr BlockName kAlbertBlock[] = {
+    {"attention.self.query", "attention.query"},
+    {"attention.self.key", "attention.key"},
+    {"attention.self.value", "attention.value"},
+    {"attention.output.dense", "attention.dense"},
+    {"attention.output.LayerNorm", "attention.LayerNorm"},
+    {"intermediate.dense", "ffn"},
+    {"output.dense", "ffn_output"},
+    {"output.LayerNorm", "full_layer_layer_norm"}};
 /// Names of parameters in checkpoints.
 struct BertNames {
   StringRef stem, headDense, headNorm, headBias, decoder;
@@ -71,9 +83,17 @@ constexpr BertNames kDistilNames = {"distilbert.",
                                     "transformer.layer.",
                                     "",
                                     kDistilBlock};
+constexpr BertNames kAlbertNames = {"albert.",
+                                    "predictions.dense",
+                                    "predictions.LayerNorm",
+                                    "predictions.bias",
+                                    "predictions.decoder",
+                                    "encoder.albert_layer_groups.",
+                                    "encoder.embedding_hidden_mapping_in",
+                                    kAlbertBlock};
 class Bert : public FamilyModel {
 public:
-  enum class Kind { Bert, Roberta, Electra, Distil };
+  enum class Kind { Bert, Roberta, Electra, Distil, Albert };
   Bert(ConfigReader &reader, Kind kind);
 
   int64_t positions() const override { return maxPositions - firstPosition; }
@@ -88,6 +108,10 @@ private:
   BodyParameters headParameters() const;
   void readFields(ConfigReader &reader);
   void readDistil(ConfigReader &reader);
+  void readGroups(ConfigReader &reader);
+  /// What stands in front of the names of a layer's parameters; layers that
+  /// share them have the same.
+  std::string prefixOf(int64_t layer) const;
   /// A norm of rows as wide as those of the table of words.
   void addWordNorm(BodyParameters &list, const Twine &name) const;
 
@@ -100,12 +124,17 @@ private:
   int64_t maxPositions, firstPosition = 0;
   int64_t vocabSize, tokenTypes = 0; ///< no token types: 0
   /// Whether a product stands between the tables and the blocks.
-  bool hasProject() const { return wordWidth != config.width; }
+  bool hasProject() const {
+    return kind == Kind::Albert || wordWidth != config.width;
+  }
   /// The width of the tables and of the head; a product stands between them and
   /// blocks of another width.
   int64_t wordWidth;
   std::optional<int64_t> padding;
   bool headTanhGelu;
+  /// Of ALBERT, whose `config.layers` are all that are run: groups of layers
+  /// that share parameters, and layers of different ones in each group.
+  int64_t groups = 0, layersOfGroup = 1;
 };
 
 static const BertNames &namesOf(Bert::Kind kind) {
@@ -118,6 +147,8 @@ static const BertNames &namesOf(Bert::Kind kind) {
     return kElectraNames;
   case Bert::Kind::Distil:
     return kDistilNames;
+  case Bert::Kind::Albert:
+    return kAlbertNames;
   }
   llvm_unreachable("a kind of BERT");
 }
@@ -128,6 +159,9 @@ static EncoderConfig readConfig(ConfigReader &reader, Bert::Kind kind) {
     return {};
   if (kind == Bert::Kind::Electra)
     return EncoderConfig::read(reader, /*dropout=*/0.1, {256, 12, 4, 1024});
+  if (kind == Bert::Kind::Albert)
+    return EncoderConfig::read(reader, /*dropout=*/0,
+                               {4096, 12, 64, 16384, "gelu_new"});
   return EncoderConfig::read(reader, /*dropout=*/0.1);
 }
 
@@ -151,9 +185,13 @@ Bert::Bert(ConfigReader &reader, Kind kind)
     reader.expectArchitecture({"DistilBertForMaskedLM", "DistilBertModel"});
     readDistil(reader);
     break;
+  case Kind::Albert:
+    reader.expectArchitecture({"AlbertForMaskedLM", "AlbertModel"});
+    readGroups(reader);
+    break;
   }
   wordWidth = config.width;
-  if (kind == Kind::Electra)
+  if (kind == Kind::Electra || kind == Kind::Albert)
     wordWidth = reader.positiveOr("embedding_size", 128);
   headTanhGelu =
       kind != Kind::Roberta && kind != Kind::Electra && config.tanhGelu;
@@ -186,11 +224,37 @@ void Bert::readDistil(ConfigReader &reader) {
   reader.expectPlain("tie_weights_", true);
 }
 
+void Bert::readGroups(ConfigReader &reader) {
+  groups = reader.positiveOr("num_hidden_groups", 1);
+  layersOfGroup = reader.positiveOr("inner_group_num", 1);
+  if (groups > config.layers)
+    reader.fail(
+        "num_hidden_groups",
+        "expected at most 'num_hidden_layers' = " + Twine(config.layers) +
+            reader.found("num_hidden_groups", groups));
+  config.layers = multiplyBytes(config.layers, layersOfGroup);
+  reader.passOver("classifier_dropout_prob"); // of the class for sentences
+}
+
+std::string Bert::prefixOf(int64_t layer) const {
+  std::string front = (names.stem + names.blocks).str();
+  if (kind != Kind::Albert)
+    return (front + Twine(layer) + ".").str();
+  // As the library has it of numbers that do not divide.
+  int64_t runs = config.layers / layersOfGroup;
+  int64_t group = layer / layersOfGroup * groups / runs;
+  return (front + Twine(group) + ".albert_layers." +
+          Twine(layer % layersOfGroup) + ".")
+      .str();
+}
+
 /// Fields of words and positions.
 void Bert::readFields(ConfigReader &reader) {
   const bool isRoberta = kind == Kind::Roberta;
-  vocabSize =
-      reader.positiveOr("vocab_size", modelType == "roberta" ? 50265 : 30522);
+  vocabSize = reader.positiveOr("vocab_size",
+                                isRoberta && modelType == "roberta" ? 50265
+                                : kind == Kind::Albert              ? 30000
+                                                                    : 30522);
   maxPositions = reader.positiveOr("max_position_embeddings", 512);
   if (kind != Kind::Distil)
     tokenTypes = reader.positiveOr("type_vocab_size", 2);
@@ -286,11 +350,16 @@ BodyParameters Bert::headParameters() const {
 void Bert::build(ModelBuilder &b) const {
   BodyParameters embed = embedParameters(), block = blockParameters(),
                  head = headParameters();
-  auto blockPrefix = [&](int64_t index) {
-    return (names.stem + names.blocks + Twine(index) + ".").str();
-  };
+  // Those that share parameters are declared once.
+  std::vector<std::string> prefixes;
+  for (int64_t index = 0; index < config.layers; ++index)
+    if (std::string prefix = prefixOf(index);
+        !llvm::is_contained(prefixes, prefix))
+      prefixes.push_back(std::move(prefix));
   const std::string &type = modelType;
-  b.declareBlocks(names.stem, embed, blockPrefix, config.layers, block, head);
+  b.declareBlocks(
+      names.stem, embed, [&](int64_t index) { return prefixes[size_t(index)]; },
+      int64_t(prefixes.size()), block, head);
 
   RankedTensorType stream = b.activation({config.width});
   BodyFactor words = {"vocab", vocabSize, /*uneven=*/true};
@@ -317,7 +386,10 @@ void Bert::build(ModelBuilder &b) const {
                             : b.dropout(part, config.hiddenDropout, 1));
            x = config.norm(b, x, p);
            part = config.feedForward(b, x, p);
-           x = b.add(x, b.dropout(part, config.hiddenDropout, 2));
+           // Nor ALBERT of what the feed-forward adds.
+           x = b.add(x, kind == Kind::Albert
+                            ? part
+                            : b.dropout(part, config.hiddenDropout, 2));
            return config.norm(b, x, p);
          });
   b.body(type + ".head", {stream, b.tokens()}, head, b.loss(), {words},
@@ -341,7 +413,7 @@ void Bert::build(ModelBuilder &b) const {
         b.layer("embeddings", type + ".embed", read, stream, names.stem, embed);
     for (int64_t index = 0; index < config.layers; ++index)
       x = b.layer("layer." + Twine(index), type + ".block", {x, data[1]},
-                  stream, blockPrefix(index), block);
+                  stream, prefixOf(index), block);
     return b.layer("head", type + ".head", {x, data.back()}, b.loss(), "",
                    head);
   });
@@ -363,4 +435,8 @@ std::unique_ptr<FamilyModel> galvatron::readElectra(ConfigReader &reader) {
 
 std::unique_ptr<FamilyModel> galvatron::readDistilBert(ConfigReader &reader) {
   return std::make_unique<Bert>(reader, Bert::Kind::Distil);
+}
+
+std::unique_ptr<FamilyModel> galvatron::readAlbert(ConfigReader &reader) {
+  return std::make_unique<Bert>(reader, Bert::Kind::Albert);
 }

@@ -15,14 +15,14 @@ using llvm::Twine;
 using mlir::Value;
 
 EncoderConfig EncoderConfig::readCommon(ConfigReader &reader, double normEps,
-                                        double dropout) {
+                                        double dropout, StringRef activation) {
   EncoderConfig config;
   config.normEps = reader.positiveNumberOr("layer_norm_eps", normEps);
   config.hiddenDropout = reader.probabilityOr("hidden_dropout_prob", dropout);
   config.attentionDropout =
       reader.probabilityOr("attention_probs_dropout_prob", dropout);
   config.initializerRange = reader.positiveNumberOr("initializer_range", 0.02);
-  config.readActivation(reader, "hidden_act", "gelu");
+  config.readActivation(reader, "hidden_act", activation);
   reader.expectPlain("is_decoder", false);
   reader.expectPlain("add_cross_attention", false);
   return config;
@@ -44,7 +44,8 @@ EncoderConfig EncoderConfig::read(ConfigReader &reader, double dropout,
   int64_t layers = reader.positiveOr("num_hidden_layers", defaults.layers);
   int64_t heads = reader.positiveOr("num_attention_heads", defaults.heads);
   int64_t inner = reader.positiveOr("intermediate_size", defaults.inner);
-  EncoderConfig config = readCommon(reader, /*normEps=*/1e-12, dropout);
+  EncoderConfig config =
+      readCommon(reader, /*normEps=*/1e-12, dropout, defaults.activation);
   config.width = width;
   config.layers = layers;
   config.heads = heads;

@@ -36,9 +36,10 @@ private:
   mlir::ValueRange parameters;
 };
 
-/// Sizes of a family where its fields are absent.
+/// Sizes, and the activation, of a family where its fields are absent.
 struct EncoderSizes {
   int64_t width = 768, layers = 12, heads = 12, inner = 3072;
+  llvm::StringRef activation = "gelu";
 };
 
 /// The fields that encoders have in common, with the defaults that the
@@ -53,7 +54,8 @@ struct EncoderConfig {
                             const EncoderSizes &defaults = {});
   /// The fields that say nothing of sizes; sizes are 0.
   static EncoderConfig readCommon(ConfigReader &reader, double normEps,
-                                  double dropout);
+                                  double dropout,
+                                  llvm::StringRef activation = "gelu");
   /// Reads which GELU the feed-forward has; `fallback` where `field` is absent.
   void readActivation(ConfigReader &reader, llvm::StringRef field,
                       llvm::StringRef fallback);

@@ -206,9 +206,6 @@ constexpr Foreign kForeign[] = {
      "llama4 mllama moshi moss_transcribe_diarize phi4_multimodal qwen3_5 "
      "qwen3_5_moe qwen4_exp"},
     {"its queries and keys are of low rank", "minicpm3 youtu"},
-    {"all of its layers have one set of weights, which stages of a pipeline "
-     "would have to share with several layers each",
-     "albert"},
     {"its register tokens are not there", "dinov2_with_registers"},
     {"its attention by cosines with a learnt scale, and its biases that a "
      "network makes of distances, are not there",

@@ -40,6 +40,7 @@ std::unique_ptr<FamilyModel> readBart(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readBert(ConfigReader &reader);
 /// roberta, xlm-roberta and camembert.
 std::unique_ptr<FamilyModel> readRoberta(ConfigReader &reader);
+std::unique_ptr<FamilyModel> readAlbert(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readElectra(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readDistilBert(ConfigReader &reader);
 std::unique_ptr<FamilyModel> readOpt(ConfigReader &reader);

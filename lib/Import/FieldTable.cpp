@@ -267,6 +267,8 @@ struct Kinds {
   StringLiteral modelType, kinds;
 };
 constexpr Kinds kKinds[] = {
+    {"albert", "bidirectional post-norm layer-norm learned plain biases "
+               "all-biases"},
     {"bart", "two-stacks post-norm layer-norm learned plain biases all-biases"},
     {"bert", "bidirectional post-norm layer-norm learned plain biases "
              "all-biases"},

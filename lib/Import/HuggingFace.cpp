@@ -29,6 +29,7 @@ struct FamilyEntry {
   ReadFamily read;
 };
 constexpr FamilyEntry kFamilies[] = {
+    {"albert", readAlbert},
     {"bart", readBart},
     {"bert", readBert},
     {"bloom", readBloom},

@@ -64,7 +64,8 @@ Candidate::makeIn(StepForm form, LayerModel &model, CostTables &tables,
     if (countsAllMessages(form) && !tables.incomplete())
       candidate->countAllMessages(tables.devices());
     candidate->addBoundaries(model);
-    candidate->addTies(model, tables);
+    if (!candidate->addTies(model, tables, refusal))
+      return nullptr;
   } else {
     candidate->shortenLong();
     candidate->makeTransfersFree(model.layerCount());
@@ -534,16 +535,39 @@ void Candidate::addLeastCuts(LayerModel &model, CostTables &tables) {
   }
 }
 
-void Candidate::addTies(LayerModel &model, CostTables &tables) {
+/// Pairs of layers that share parameters whose strategies are searched in all
+/// combinations.
+constexpr size_t kFewTies = 3;
+
+std::string Candidate::tieRule(const LayerModel &model) {
+  std::set<std::pair<size_t, size_t>> pairs;
+  for (const Tie &tie : model.ties())
+    pairs.insert({tie.ownerLayer, tie.borrowerLayer});
+  if (pairs.size() <= kFewTies)
+    return "";
+  return "shared parameters held alike, in at most " +
+         std::to_string(kMostTieChoices) + " ways";
+}
+
+/// False if so many layers share parameters that a search could not go through
+/// what they may have.
+bool Candidate::addTies(LayerModel &model, CostTables &tables,
+                        std::string &refusal) {
   const Layout &layout = *theShape.layout;
   size_t stages = layout.devices.size(), count = model.layerCount();
   // All parameters that two layers share are one tie: their times add up.
   llvm::MapVector<std::pair<size_t, size_t>, SmallVector<int64_t>> shared;
   for (const Tie &tie : model.ties())
     shared[{tie.ownerLayer, tie.borrowerLayer}].push_back(tie.bytes);
+  std::map<size_t, size_t> borrowers; // by owner
+  for (const auto &[pair, bytes] : shared)
+    ++borrowers[pair.first];
   for (const auto &[pair, bytes] : shared) {
     PipelineTie out;
     std::tie(out.owner, out.borrower) = pair;
+    out.alike = shared.size() > kFewTies &&
+                (borrowers[out.owner] > 1 || borrowers.size() > kFewTies) &&
+                !layout.set->pinOf(out.borrower);
     out.table.assign(stages * stages, 0);
     std::map<size_t, size_t> known;
     for (size_t o = 0; o < stages; ++o)
@@ -562,7 +586,7 @@ void Candidate::addTies(LayerModel &model, CostTables &tables) {
             const std::vector<Picoseconds> &added =
                 tables.tieTimes(*owner.set, *user.set, place, tensor);
             if (tables.incomplete())
-              return;
+              return true; // and no candidate
             times.resize(added.size(), 0);
             for (auto [time, more] : zip_equal(times, added))
               time += more;
@@ -574,6 +598,16 @@ void Candidate::addTies(LayerModel &model, CostTables &tables) {
       }
     theProblem.ties.push_back(std::move(out));
   }
+  if (shared.size() <= kFewTies ||
+      countTieChoices(theProblem, kMostTieChoices) <= kMostTieChoices)
+    return true;
+  refusal = std::to_string(shared.size()) +
+            " layers share parameters with layers in front of them, in too "
+            "many ways to be searched over " +
+            std::to_string(stages) +
+            " stages: expected fewer stages (--pipeline-degree), or their "
+            "strategies to be given (--strategy)";
+  return false;
 }
 
 size_t Candidate::bytes() const {

@@ -147,6 +147,12 @@ struct Points {
 
 class Candidate {
 public:
+  /// Ways to settle ties that a search goes through. An estimate, not measured.
+  static constexpr size_t kMostTieChoices = 1 << 12;
+  /// What stages of several have where many layers of a model share parameters
+  /// (Plan::provenAmong); empty: anything.
+  static std::string tieRule(const LayerModel &model);
+
   /// Null if some layer can have no strategy of the set, the reason is then in
   /// `refusal`, or if the tables are incomplete: pricing was to end. Memory is
   /// that of `fewest` micro-batches if given, which is the least of all shapes
@@ -247,7 +253,7 @@ private:
                                   const StrategySubset &rows,
                                   const StrategySubset &columns, size_t side,
                                   bool ties) const;
-  void addTies(LayerModel &model, CostTables &tables);
+  bool addTies(LayerModel &model, CostTables &tables, std::string &refusal);
   class LeastBuilder;
   bool makeTimesLeast(LayerModel &model, CostTables &tables,
                       const LeastForm &form, Picoseconds atMost);

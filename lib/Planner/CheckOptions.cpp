@@ -21,54 +21,11 @@ using namespace llvm;
 
 namespace galvatron::planner {
 
-/// The combinations of stages and strategies of layers that share parameters
-/// that a search looks at, one by one. An estimate, not measured.
-constexpr double kMostTieChoices = 1 << 15;
-
-/// Refuses models so many of whose layers share parameters that a search could
-/// not go through what they may have in all combinations.
-static Error checkTies(const LayerModel &model, const Space &space) {
-  std::set<std::pair<size_t, size_t>> pairs;
-  std::set<size_t> layers; // whose stages are not known
-  for (const Tie &tie : model.ties()) {
-    pairs.insert({tie.ownerLayer, tie.borrowerLayer});
-    for (size_t layer : {tie.ownerLayer, tie.borrowerLayer})
-      if (layer > 0 && layer + 1 < model.layerCount())
-        layers.insert(layer);
-  }
-  const bool isGiven =
-      space.fixed ||
-      (!space.pins.empty() &&
-       llvm::all_of(space.pins, [](const auto &pin) { return bool(pin); }));
-  // A borrower's strategies are a few kinds by how they cut a parameter.
-  constexpr double kinds = 6;
-  int64_t stages = 1;
-  for (int64_t degree : space.pipelineDegrees)
-    stages = std::max(stages, degree);
-  stages = std::min<int64_t>(stages, int64_t(model.layerCount()));
-  double choices = isGiven ? 1 : std::pow(kinds, double(pairs.size()));
-  // Stages of n layers, in order: n of n + stages - 1.
-  for (size_t n = 1; n <= layers.size(); ++n)
-    choices *= double(n + size_t(stages) - 1) / double(n);
-  if (choices <= kMostTieChoices)
-    return Error::success();
-  return makeError(
-      Twine(pairs.size()) + " layers of model '" + model.name() +
-      "' share parameters with layers in front of them, which is too many to "
-      "search pipelines of up to " +
-      Twine(stages) + " stages" +
-      (isGiven ? ": expected fewer stages (--pipeline-degree)"
-               : ": expected their strategies to be given (--strategy), and "
-                 "few stages (--pipeline-degree)"));
-}
-
 Error checkOptions(LayerModel &model, const Cluster &cluster,
                    const PlannerOptions &options, const Space &space) {
   auto layers = static_cast<int64_t>(model.layerCount());
   if (layers < 1)
     return makeError("model '" + model.name() + "' has no layers");
-  if (Error error = checkTies(model, space))
-    return error;
   if (options.batch && *options.batch < 1)
     return makeError("expected a batch of at least 1, found " +
                      Twine(*options.batch));

@@ -31,6 +31,7 @@ Infeasible PlanSearch::explain(int64_t batch) {
   std::optional<MemoryNeed> need;
   std::vector<int64_t> devices; ///< of the stage in need
   std::string name;
+  std::optional<Shape> least;
   // Memory must be priced to say what is missing; once time is up, of one
   // shape.
   tables.setCancellation(nullptr);
@@ -47,6 +48,7 @@ Infeasible PlanSearch::explain(int64_t batch) {
     if (need && own.excess() >= need->excess())
       continue;
     need = own;
+    least = shape;
     name = shape.str();
     devices = shape.layout->devices[own.stage];
   }
@@ -58,6 +60,15 @@ Infeasible PlanSearch::explain(int64_t batch) {
     if (!refusal.empty())
       infeasible.reason += "; of the last that was looked at, " + refusal;
     return infeasible;
+  }
+  // Not memory, but what no search could go through.
+  if (lookedAtAll && need->excess() <= 0) {
+    refusal.clear();
+    if (!candidateOf(*least)) {
+      infeasible.reason =
+          "no plan of space '" + space.name + "' could be searched: " + refusal;
+      return infeasible;
+    }
   }
   infeasible.reason =
       "no plan of space '" + space.name +

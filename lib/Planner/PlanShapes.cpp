@@ -90,6 +90,12 @@ void PlanSearch::makeLayouts() {
   for (int64_t degree : space.pipelineDegrees)
     if (degree <= layers && devices % degree == 0)
       searched.push_back(equalLayout(degree));
+  auto haveRule = [&](const std::string &rule) {
+    provenAmong += (provenAmong.empty() || rule.empty() ? "" : " and ") + rule;
+  };
+  if (space.anyGroups ||
+      any_of(searched, [](const Layout *layout) { return layout->degree > 1; }))
+    haveRule(Candidate::tieRule(model));
   if (!space.anyGroups)
     return;
   std::optional<int64_t> degree = options.pipelineDegree;
@@ -109,7 +115,7 @@ void PlanSearch::makeLayouts() {
       searched.push_back(layout);
   }
   if (others.rule != GroupRule::Any)
-    provenAmong = groupRuleText(others.rule);
+    haveRule(groupRuleText(others.rule));
   log(Twine(searched.size()) +
       " sequences of groups of devices: " + groupRuleText(others.rule));
 }

@@ -10,6 +10,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <utility>
 
@@ -39,7 +40,7 @@ PipelineTables::PipelineTables(const PipelineProblem &problem,
   isTied.assign(layers, false);
   for (const PipelineTie &tie : problem.ties)
     isTied[tie.owner] = isTied[tie.borrower] = true;
-  enumerateTies();
+  tieChoices = settleTies(problem, ~size_t(0));
   for (const PipelineStage &stage : problem.stages) {
     auto it = llvm::find_if(stageClasses, [&](const StageClass &stageClass) {
       return stageClass.place == stage.place &&
@@ -158,8 +159,9 @@ StageClassPlace &PipelineTables::placeOf(size_t place, StageClassCache &cache) {
   };
   for (size_t l = 0; l < layers; ++l) {
     size_t set = problem.layers[place][l];
-    if (none_of(problem.ties,
-                [&](const PipelineTie &tie) { return tie.owner == l; })) {
+    if (none_of(problem.ties, [&](const PipelineTie &tie) {
+          return tie.owner == l && !tie.alike;
+        })) {
       auto *it = llvm::find(setIndices, set);
       numberOf.push_back(static_cast<uint32_t>(it - setIndices.begin()));
       if (it != setIndices.end())
@@ -171,8 +173,9 @@ StageClassPlace &PipelineTables::placeOf(size_t place, StageClassCache &cache) {
     }
     std::vector<PipelineOption> &options =
         owners.emplace_back(problem.optionSets[set]);
+    // Layers that are held alike on one stage are paid for by the borrower.
     for (size_t t = 0; t < problem.ties.size(); ++t)
-      if (problem.ties[t].owner == l)
+      if (problem.ties[t].owner == l && !problem.ties[t].alike)
         for (PipelineOption &option : options)
           option.time += leastTies(t, place)[option.tieKey];
     numberOf.push_back(static_cast<uint32_t>(sets.size()));
@@ -183,80 +186,179 @@ StageClassPlace &PipelineTables::placeOf(size_t place, StageClassCache &cache) {
   return *places[place];
 }
 
-bool PipelineTables::isInOrder(const TieChoice &choice, const PipelineTie &tie,
-                               size_t owner, size_t borrower) const {
-  auto fits = [](size_t layer, size_t stage, size_t other, size_t of) {
-    return layer == other  ? stage == of
-           : layer < other ? stage <= of
-                           : stage >= of;
-  };
-  for (auto [before, settled] : llvm::zip(problem.ties, choice.ties))
-    for (auto [layer, stage] : {std::pair(before.owner, settled.ownerStage),
-                                {before.borrower, settled.borrowerStage}})
-      if (!fits(tie.owner, owner, layer, stage) ||
-          !fits(tie.borrower, borrower, layer, stage))
-        return false;
-  return true;
+//===----------------------------------------------------------------------===//
+// Ties
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Goes through the ties of a problem and multiplies the ways to settle those
+/// before by the ways to settle the next one.
+class TieSettler {
+public:
+  explicit TieSettler(const PipelineProblem &problem)
+      : problem(problem), stages(problem.stages.size()), keys(problem.tieKeys) {
+  }
+
+  std::vector<TieChoice> settle(size_t most);
+
+private:
+  /// The first and the last stage that a layer can be on.
+  std::pair<size_t, size_t> stagesOf(size_t layer) const;
+  /// The keys of the borrower's options on a stage.
+  std::vector<bool> keysOn(size_t layer, size_t stage) const;
+  /// The ways to settle a tie whose owner is on one stage and whose borrower is
+  /// on one of [first, last], which no cost can tell apart.
+  void addGroups(const PipelineTie &tie, size_t owner, size_t first,
+                 size_t last, std::vector<TieChoice::Settled> &groups) const;
+  /// Returns true if a way to settle a tie is no contradiction to a choice for
+  /// those before: a layer is on one stage and has one key, and stages are in
+  /// order.
+  bool agrees(const TieChoice &choice, const PipelineTie &tie,
+              const TieChoice::Settled &settled) const;
+
+  const PipelineProblem &problem;
+  size_t stages, keys;
+};
+} // namespace
+
+std::pair<size_t, size_t> TieSettler::stagesOf(size_t layer) const {
+  if (!problem.partition.empty()) {
+    size_t stage = 0, end = problem.partition[0];
+    while (layer >= end)
+      end += problem.partition[++stage];
+    return {stage, stage};
+  }
+  // Every stage has a layer; the first layer is on the first, the last on the
+  // last.
+  size_t behind = problem.layerCount() - 1 - layer;
+  size_t first = stages > behind + 1 ? stages - 1 - behind : 0;
+  if (behind == 0)
+    first = stages - 1;
+  return {first, layer == 0 ? 0 : std::min(layer, stages - 1)};
 }
 
-void PipelineTables::enumerateTies() {
-  tieChoices = {TieChoice()};
-  auto stagesOf = [&](size_t layer) {
-    std::vector<size_t> possible;
-    if (!problem.partition.empty()) {
-      size_t stage = 0, end = problem.partition[0];
-      while (layer >= end)
-        end += problem.partition[++stage];
-      return std::vector<size_t>{stage};
-    }
-    for (size_t s = 0; s < stages; ++s)
-      if (s <= layer && stages - 1 - s <= layers - 1 - layer &&
-          (layer > 0 || s == 0) && (layer + 1 < layers || s + 1 == stages))
-        possible.push_back(s);
-    return possible;
-  };
-  size_t keys = problem.tieKeys;
-  for (const PipelineTie &tie : problem.ties) {
-    std::vector<TieChoice> grown;
-    for (size_t owner : stagesOf(tie.owner))
-      for (size_t borrower : stagesOf(tie.borrower)) {
-        if (borrower < owner)
-          continue;
-        const std::vector<Picoseconds> &table =
-            problem.tieTables[tie.table[owner * stages + borrower]];
-        // Borrowers' keys that cost every owner the same are one choice.
-        size_t place = problem.stages[borrower].place;
-        std::vector<bool> present(keys, false);
-        for (const PipelineOption &option :
-             problem.optionSets[problem.layers[place][tie.borrower]])
-          present[option.tieKey] = true;
-        std::vector<TieChoice::Settled> groups;
-        for (size_t key = 0; key < keys; ++key) {
-          if (!present[key])
-            continue;
-          auto it = llvm::find_if(groups, [&](const auto &group) {
+std::vector<bool> TieSettler::keysOn(size_t layer, size_t stage) const {
+  std::vector<bool> present(keys, false);
+  size_t place = problem.stages[stage].place;
+  for (const PipelineOption &option :
+       problem.optionSets[problem.layers[place][layer]])
+    present[option.tieKey] = true;
+  return present;
+}
+
+void TieSettler::addGroups(const PipelineTie &tie, size_t owner, size_t first,
+                           size_t last,
+                           std::vector<TieChoice::Settled> &groups) const {
+  const std::vector<Picoseconds> &table =
+      problem.tieTables[tie.table[owner * stages + first]];
+  std::vector<bool> present = keysOn(tie.borrower, first);
+  if (!tie.alike) {
+    // Borrowers' keys that cost every owner the same are one choice.
+    size_t before = groups.size();
+    for (size_t key = 0; key < keys; ++key) {
+      if (!present[key])
+        continue;
+      auto it = std::find_if(
+          groups.begin() + before, groups.end(), [&](const auto &group) {
             for (size_t o = 0; o < keys; ++o)
               if (table[o * keys + key] != table[o * keys + group.key])
                 return false;
             return true;
           });
-          if (it == groups.end()) {
-            groups.push_back(
-                {owner, borrower, std::vector<bool>(keys, false), key});
-            it = std::prev(groups.end());
-          }
-          it->allowed[key] = true;
-        }
-        for (const TieChoice &choice : tieChoices)
-          for (const TieChoice::Settled &group : groups) {
-            if (!isInOrder(choice, tie, owner, borrower))
-              continue;
-            grown.push_back(choice);
-            grown.back().ties.push_back(group);
-          }
+      if (it == groups.end()) {
+        groups.push_back({owner, first, last, std::vector<bool>(keys, false),
+                          key, std::nullopt});
+        it = std::prev(groups.end());
       }
-    tieChoices = std::move(grown);
+      it->allowed[key] = true;
+    }
+    return;
   }
+  std::vector<bool> owned = keysOn(tie.owner, owner);
+  for (size_t own = 0; own < keys; ++own) {
+    if (!owned[own])
+      continue;
+    TieChoice::Settled group{owner, first, last, present, own, own};
+    if (!group.paidByBorrower()) {
+      const Picoseconds *costs = &table[own * keys];
+      Picoseconds least = kNoBound, cost = costs[own];
+      bool isThere = false;
+      for (size_t key = 0; key < keys; ++key)
+        if (present[key]) {
+          least = std::min(least, costs[key]);
+          isThere |= costs[key] == cost;
+        }
+      if (!isThere)
+        cost = least;
+      for (size_t key = 0; key < keys; ++key) {
+        group.allowed[key] = present[key] && costs[key] == cost;
+        if (group.allowed[key])
+          group.key = key;
+      }
+    }
+    groups.push_back(std::move(group));
+  }
+}
+
+bool TieSettler::agrees(const TieChoice &choice, const PipelineTie &tie,
+                        const TieChoice::Settled &settled) const {
+  struct Placed {
+    size_t layer, first, last;
+  };
+  auto placesOf = [](const PipelineTie &of, const TieChoice::Settled &as) {
+    return std::array<Placed, 2>{
+        Placed{of.owner, as.ownerStage, as.ownerStage},
+        Placed{of.borrower, as.firstStage, as.lastStage}};
+  };
+  for (auto [before, other] : llvm::zip(problem.ties, choice.ties)) {
+    if (before.owner == tie.owner && other.ownerKey && settled.ownerKey &&
+        other.ownerKey != settled.ownerKey)
+      return false;
+    for (const Placed &one : placesOf(before, other))
+      for (const Placed &two : placesOf(tie, settled))
+        if (one.layer <= two.layer ? one.first > two.last
+                                   : two.first > one.last)
+          return false;
+        else if (one.layer == two.layer && two.first > one.last)
+          return false;
+  }
+  return true;
+}
+
+std::vector<TieChoice> TieSettler::settle(size_t most) {
+  std::vector<TieChoice> choices = {TieChoice()};
+  for (const PipelineTie &tie : problem.ties) {
+    std::vector<TieChoice::Settled> groups;
+    auto [firstOwner, lastOwner] = stagesOf(tie.owner);
+    auto [from, to] = stagesOf(tie.borrower);
+    for (size_t owner = firstOwner; owner <= lastOwner; ++owner)
+      for (size_t first = std::max(owner, from), last = first; first <= to;
+           first = ++last) {
+        auto isLikeFirst = [&](size_t stage) {
+          return tie.table[owner * stages + stage] ==
+                     tie.table[owner * stages + first] &&
+                 problem.stages[stage].place == problem.stages[first].place;
+        };
+        while (first > owner && last < to && isLikeFirst(last + 1))
+          ++last;
+        addGroups(tie, owner, first, last, groups);
+      }
+    std::vector<TieChoice> grown;
+    for (const TieChoice &choice : choices)
+      for (const TieChoice::Settled &group : groups)
+        if (agrees(choice, tie, group)) {
+          if (grown.size() == most)
+            return {};
+          grown.push_back(choice);
+          grown.back().ties.push_back(group);
+        }
+    choices = std::move(grown);
+  }
+  return choices;
+}
+
+std::vector<TieChoice> settleTies(const PipelineProblem &problem, size_t most) {
+  return TieSettler(problem).settle(most);
 }
 
 bool PipelineTables::tied(size_t begin, size_t end) const {
@@ -268,12 +370,14 @@ bool PipelineTables::tied(size_t begin, size_t end) const {
 
 bool PipelineTables::agrees(size_t tieChoice, size_t stage, size_t begin,
                             size_t end) const {
-  for (size_t t = 0; t < problem.ties.size(); ++t) {
-    const PipelineTie &tie = problem.ties[t];
-    const TieChoice::Settled &choice = tieChoices[tieChoice].ties[t];
+  for (auto [tie, settled] :
+       llvm::zip(problem.ties, tieChoices[tieChoice].ties)) {
     auto inside = [&](size_t layer) { return layer >= begin && layer < end; };
-    if (inside(tie.owner) != (stage == choice.ownerStage) ||
-        inside(tie.borrower) != (stage == choice.borrowerStage))
+    if (inside(tie.owner) != (stage == settled.ownerStage))
+      return false;
+    bool isOpen = stage >= settled.firstStage && stage <= settled.lastStage;
+    bool isOnly = isOpen && settled.firstStage == settled.lastStage;
+    if (inside(tie.borrower) ? !isOpen : isOnly)
       return false;
   }
   return true;
@@ -286,7 +390,7 @@ const Choices &PipelineTables::options(size_t stage, size_t layer,
   auto [it, fresh] =
       settled.try_emplace({stageClassOf[stage], layer, tieChoice});
   if (!fresh)
-    return it->second;
+    return *it->second;
   const PipelineStage &at = problem.stages[stage];
   const std::vector<PipelineOption> &set =
       problem.optionSets[problem.layers[at.place][layer]];
@@ -294,24 +398,35 @@ const Choices &PipelineTables::options(size_t stage, size_t layer,
   if (problem.slowestAlone)
     for (Choice &own : choices)
       own.nosync = std::exchange(own.time, 0);
-  for (size_t t = 0; t < problem.ties.size(); ++t) {
-    const PipelineTie &tie = problem.ties[t];
-    const TieChoice::Settled &choice = tieChoices[tieChoice].ties[t];
-    if (tie.borrower == layer)
-      erase_if(choices, [&](const Choice &own) {
-        return !choice.allowed[set[own.index].tieKey];
-      });
+  for (auto [tie, choice] :
+       llvm::zip(problem.ties, tieChoices[tieChoice].ties)) {
+    const std::vector<Picoseconds> &table =
+        problem.tieTables[tie.table[choice.ownerStage * stages +
+                                    choice.firstStage]];
+    auto keyOf = [&set](const Choice &own) { return set[own.index].tieKey; };
+    if (tie.borrower == layer) {
+      erase_if(choices,
+               [&](const Choice &own) { return !choice.allowed[keyOf(own)]; });
+      if (choice.paidByBorrower())
+        for (Choice &own : choices)
+          tiedTime(own) +=
+              table[*choice.ownerKey * problem.tieKeys + keyOf(own)];
+    }
     if (tie.owner == layer) {
-      const std::vector<Picoseconds> &table =
-          problem.tieTables[tie.table[choice.ownerStage * stages +
-                                      choice.borrowerStage]];
-      for (Choice &own : choices)
-        tiedTime(own) +=
-            table[set[own.index].tieKey * problem.tieKeys + choice.key];
+      if (choice.ownerKey)
+        erase_if(choices, [&](const Choice &own) {
+          return keyOf(own) != *choice.ownerKey;
+        });
+      if (!choice.paidByBorrower())
+        for (Choice &own : choices)
+          tiedTime(own) += table[keyOf(own) * problem.tieKeys + choice.key];
     }
   }
-  it->second = withoutDominated(choices, /*timesMatter=*/true);
-  return it->second;
+  choices = withoutDominated(choices, /*timesMatter=*/true);
+  auto equal = llvm::find(settledSets, choices);
+  it->second =
+      equal != settledSets.end() ? &*equal : &settledSets.emplace_back(choices);
+  return *it->second;
 }
 
 const std::vector<Picoseconds> *PipelineTables::endCharge(size_t stage,
@@ -423,3 +538,10 @@ const std::vector<Picoseconds> &PipelineTables::spread(size_t stage,
 }
 
 } // namespace galvatron::search
+
+size_t galvatron::countTieChoices(const PipelineProblem &problem, size_t most) {
+  if (problem.ties.empty())
+    return 1;
+  size_t count = search::settleTies(problem, most).size();
+  return count == 0 ? most + 1 : count;
+}

@@ -17,7 +17,9 @@
 
 #include "StageClassCache.h"
 
+#include <deque>
 #include <map>
+#include <optional>
 #include <tuple>
 
 namespace galvatron::search {
@@ -46,16 +48,27 @@ struct StageClass {
   }
 };
 
-/// One way to settle the ties: the stages of both layers and borrowers' keys
-/// that cost every owner the same.
+/// One way to settle the ties: the stages of both layers and the keys of the
+/// borrower, which cost every owner the same. Of a tie whose layers are held
+/// alike the owner's key is settled, too: then a borrower on the owner's stage
+/// has any key, and its options pay for what they cost.
 struct TieChoice {
   struct Settled {
-    size_t ownerStage, borrowerStage;
+    size_t ownerStage;
+    /// The borrower's stages, [first, last], one of which it is on.
+    size_t firstStage, lastStage;
     std::vector<bool> allowed; ///< borrower's keys
-    size_t key;                ///< one of them
+    size_t key = 0;            ///< one of them
+    std::optional<size_t> ownerKey;
+
+    bool paidByBorrower() const { return ownerKey && firstStage == ownerStage; }
   };
   std::vector<Settled> ties;
 };
+
+/// All ways to settle the ties of a problem; empty if there are more than
+/// `most`.
+std::vector<TieChoice> settleTies(const PipelineProblem &problem, size_t most);
 
 class PipelineTables {
 public:
@@ -120,17 +133,15 @@ private:
   Picoseconds &tiedTime(Choice &choice) const {
     return problem.slowestAlone ? choice.nosync : choice.time;
   }
-  /// Returns true if the stages of a tie's layers are no contradiction to those
-  /// of the ties before: a layer is in one stage, and stages are in order.
-  bool isInOrder(const TieChoice &choice, const PipelineTie &tie, size_t owner,
-                 size_t borrower) const;
-  void enumerateTies();
   /// The least charges by owner's key: those over all stages of a place and all
   /// borrowers.
   const std::vector<Picoseconds> &leastTies(size_t tieIndex, size_t place);
 
   std::vector<std::shared_ptr<StageClassPlace>> places; ///< of the problem
-  std::map<std::tuple<size_t, size_t, size_t>, Choices> settled;
+  /// The options of tied layers; equal ones are one object, as layers are
+  /// compared by it.
+  std::deque<Choices> settledSets;
+  std::map<std::tuple<size_t, size_t, size_t>, const Choices *> settled;
   std::map<std::pair<size_t, size_t>, std::vector<Picoseconds>> tieLeast;
   /// The least of charges, by matrix; kNoBound until asked for.
   std::vector<Picoseconds> leastOfRows, leastOfColumns;

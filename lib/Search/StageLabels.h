@@ -42,6 +42,7 @@ struct Choice {
   int64_t host = 0;     ///< on the host
 
   int64_t bytes() const { return state + kept; }
+  bool operator==(const Choice &other) const = default;
 };
 using Choices = std::vector<Choice>;
 

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include <functional>
+#include <map>
 #include <random>
 
 using namespace grt;
@@ -438,19 +439,58 @@ TEST(Manifest, WrongChunksAreRefused) {
   }
 }
 
-TEST(Manifest, TiesAlongOtherDimensionsAreRefused) {
-  Json manifest = goodManifest();
-  for (Json &role : manifest["roles"])
-    for (Json &layer : role["layers"])
-      for (Json &tensor : layer["tensors"])
-        if (tensor["parameter"] == 0) {
-          tensor["tp-dim"] = 1;
-          tensor["local-shape"] = {11, 4};
+/// The elements of a tied tensor that each rank of a role holds, by where they
+/// stand in its region.
+std::map<int, std::map<int64_t, int64_t>> elementsOf(const Manifest &manifest,
+                                                     const TieEnd &end) {
+  const Role &role = manifest.roles[size_t(end.role)];
+  const Layer &layer = role.layers[size_t(end.layer)];
+  std::map<int, std::map<int64_t, int64_t>> elements;
+  for (size_t local = 0; local < role.devices.size(); ++local)
+    forEachRun(layer, layer.tensors[size_t(end.tensor)], int(local),
+               [&](const TensorRun &run) {
+                 for (int64_t i = 0; i < run.count; ++i)
+                   elements[role.devices[local]][run.held + i] = run.global + i;
+               });
+  return elements;
+}
+
+/// Tensors that are cut along their second dimension lie in many pieces. Where
+/// both layers cut them alike, a rank takes all that it holds in one row.
+TEST(Manifest, TiesAlongOtherDimensions) {
+  for (bool alike : {true, false}) {
+    Json json = goodManifest();
+    for (size_t r = 0; r < json["roles"].size(); ++r)
+      for (Json &layer : json["roles"][r]["layers"])
+        for (Json &tensor : layer["tensors"])
+          if (tensor["parameter"] == 0 && (alike || r == 1)) {
+            tensor["tp-dim"] = 1;
+            tensor["local-shape"] = {11, 4};
+          }
+    ASSERT_EQ(refusal(json.dump()), "");
+    Manifest manifest = parseManifest(json.dump());
+    const Tie &tie = manifest.ties[0];
+    const LocalRanks all{0, int(manifest.world)};
+    const LocalTables tables = tieTables(manifest, tie, all).broadcast;
+    auto owned = elementsOf(manifest, tie.owner);
+    auto borrowed = elementsOf(manifest, tie.borrower);
+    ASSERT_EQ(borrowed.size(), 4u);
+    for (const auto &[rank, elements] : borrowed) {
+      std::map<int64_t, int64_t> taken;
+      size_t rows = 0;
+      for (const ExchangePeer &peer : tables[rank].receives)
+        for (const ExchangeRow &row : peer.rows) {
+          ++rows;
+          for (int64_t i = 0; i < row.units; ++i)
+            EXPECT_TRUE(taken
+                            .emplace(row.localUnit + i,
+                                     owned.at(peer.peer).at(row.peerUnit + i))
+                            .second);
         }
-  EXPECT_NE(refusal(manifest.dump())
-                .find("a tied tensor must be replicated or cut along "
-                      "dimension 0, found dimension 1"),
-            std::string::npos);
+      EXPECT_EQ(taken, elements) << "rank " << rank;
+      EXPECT_EQ(rows, alike ? 1u : 11u) << "rank " << rank;
+    }
+  }
 }
 
 TEST(Manifest, TextThatIsNoJson) {

@@ -515,6 +515,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"opt-no-biases", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
         Case{"roberta", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2, oneFOneB},
         Case{"electra", "adamw", "f64", "4xcpu", "tp2.sdp2", 1, 2, oneFOneB},
+        // Layers that share their parameters, in one stage and in several.
+        Case{"albert", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},
+        Case{"albert", "adamw", "f64", "4xcpu", "sdp2", 2, 2, oneFOneB},
+        Case{"albert-groups", "adamw", "f64", "4xcpu", "tp2.ckpt", 2, 2,
+             oneFOneB},
         // No token types.
         Case{"distilbert", "adamw", "f64", "4xcpu", "tp2", 2, 2, oneFOneB},
         Case{"roberta-tanh", "adamw", "f64", "1xcpu", "single", 1, 1, gpipe},

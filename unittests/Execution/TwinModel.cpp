@@ -73,14 +73,14 @@ std::string TwinModel::config() const {
            << ",\"attention_dropout\":" << dropout << "}";
     return text;
   }
-  if (family == "bert" || family == "electra" || family == "roberta" ||
-      family == "vit" || family == "deit") {
+  if (family == "albert" || family == "bert" || family == "electra" ||
+      family == "roberta" || family == "vit" || family == "deit") {
     stream << "{\"model_type\":\"" << family << "\",\"hidden_size\":" << width
            << ",\"num_hidden_layers\":" << layers
            << ",\"num_attention_heads\":" << heads
            << ",\"intermediate_size\":40,\"hidden_dropout_prob\":" << dropout
            << ",\"attention_probs_dropout_prob\":" << dropout;
-    if (family == "electra")
+    if (family == "electra" || family == "albert")
       stream << ",\"embedding_size\":" << width / 2;
     if (family != "vit" && family != "deit")
       stream << ",\"vocab_size\":" << vocabulary

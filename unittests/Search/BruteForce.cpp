@@ -8,6 +8,7 @@
 #include "BruteForce.h"
 
 #include <algorithm>
+#include <set>
 
 using namespace llvm;
 
@@ -185,6 +186,31 @@ public:
     return sum;
   }
 
+  /// Whether the layers of all ties are held as PipelineTie::alike says.
+  bool isAlike() const {
+    for (const PipelineTie &tie : problem.ties) {
+      size_t owner = stageOf[tie.owner], borrower = stageOf[tie.borrower];
+      if (!tie.alike || owner == borrower)
+        continue;
+      size_t pair = owner * problem.stages.size() + borrower;
+      size_t own = option(tie.owner).tieKey;
+      auto costOf = [&](size_t key) {
+        return problem.tieTables.at(tie.table.at(pair))
+            .at(own * problem.tieKeys + key);
+      };
+      size_t place = problem.stages[borrower].place;
+      std::set<Picoseconds> costs;
+      for (const PipelineOption &other :
+           problem.optionSets.at(problem.layers.at(place).at(tie.borrower)))
+        costs.insert(costOf(other.tieKey));
+      Picoseconds asked =
+          costs.count(costOf(own)) ? costOf(own) : *costs.begin();
+      if (costOf(option(tie.borrower).tieKey) != asked)
+        return false;
+    }
+    return true;
+  }
+
   Picoseconds cost() const {
     Picoseconds sum = 0, largest = 0;
     for (size_t s = 0; s < problem.stages.size(); ++s) {
@@ -228,7 +254,7 @@ std::optional<PipelineSolution> solvePipeline(const PipelineProblem &problem) {
   forEachPartition(problem, sizes, 0, [&](const std::vector<int64_t> &own) {
     PipelinePricer pricer(problem, own);
     do {
-      if (pricer.excess() > 0)
+      if (pricer.excess() > 0 || !pricer.isAlike())
         continue;
       Picoseconds cost = pricer.cost();
       if (!best || cost < best->cost)

@@ -27,7 +27,8 @@ struct Outcome {
 };
 
 Outcome compare(int count, uint64_t seed, PipelineFault fault, Sizes sizes = {},
-                bool slowestAlone = false, bool hosts = false) {
+                bool slowestAlone = false, bool hosts = false,
+                bool alike = false) {
   std::mt19937_64 random(seed);
   Outcome outcome;
   for (int i = 0; i < count; ++i) {
@@ -35,6 +36,8 @@ Outcome compare(int count, uint64_t seed, PipelineFault fault, Sizes sizes = {},
     problem.slowestAlone = slowestAlone;
     if (hosts)
       addHosts(problem, random);
+    if (alike)
+      addAlikeTies(problem, random);
     if (llvm::Error error = problem.check()) {
       ADD_FAILURE() << llvm::toString(std::move(error));
       return outcome;
@@ -97,6 +100,52 @@ TEST(PipelineSearch, agrees_with_brute_force_where_hosts_are_small) {
   EXPECT_EQ(outcome.mismatches, 0);
   EXPECT_GT(outcome.feasible, 500);
   EXPECT_GT(outcome.pipelines, 250);
+}
+
+/// A layer shares parameters with many behind it, which are held alike where
+/// they are on other stages.
+TEST(PipelineSearch, agrees_with_brute_force_where_tied_layers_are_alike) {
+  for (bool slowestAlone : {false, true}) {
+    Outcome outcome = compare(
+        instances(1000), 2030, PipelineFault::None,
+        {/*fewestStages=*/1, /*mostStages=*/4, /*mostLayers=*/6}, slowestAlone,
+        /*hosts=*/false, /*alike=*/true);
+    EXPECT_EQ(outcome.mismatches, 0);
+    EXPECT_GT(outcome.feasible, 500);
+    EXPECT_GT(outcome.pipelines, 250);
+  }
+}
+
+/// Where no cost can tell the stages behind the owner's apart, a choice says
+/// how many borrowers are on the owner's stage, and the owner's key.
+TEST(PipelineSearch, ties_of_many_layers_have_few_choices) {
+  constexpr size_t stages = 4, borrowers = 12, keys = 3;
+  PipelineProblem problem;
+  problem.stages.resize(stages);
+  problem.tieKeys = keys;
+  problem.optionSets.resize(1);
+  for (size_t key = 0; key < keys; ++key) {
+    problem.optionSets[0].emplace_back();
+    problem.optionSets[0].back().tieKey = key;
+  }
+  problem.layers = {std::vector<size_t>(borrowers + 3, 0)};
+  problem.tieTables = {std::vector<Picoseconds>(keys * keys, 1),
+                       std::vector<Picoseconds>(keys * keys, 2)};
+  for (size_t borrower = 2; borrower < borrowers + 2; ++borrower) {
+    PipelineTie tie;
+    tie.owner = 1;
+    tie.borrower = borrower;
+    tie.alike = true;
+    for (size_t pair = 0; pair < stages * stages; ++pair)
+      tie.table.push_back(pair / stages == pair % stages ? 0 : 1);
+    problem.ties.push_back(tie);
+  }
+  // The owner, the second layer, is on the first stage and up to 10 borrowers
+  // with it (the last three stages have a layer each), or on the second and up
+  // to 11 with it.
+  size_t count = countTieChoices(problem, 1000);
+  EXPECT_EQ(count, keys * (11 + 12));
+  EXPECT_EQ(countTieChoices(problem, count - 1), count);
 }
 
 /// Two and three stages that are neither first nor last: what passes through

@@ -139,6 +139,30 @@ inline PipelineProblem randomProblem(std::mt19937_64 &random,
   return problem;
 }
 
+/// Layers behind one that share parameters with it, most of them held alike.
+inline void addAlikeTies(PipelineProblem &problem, std::mt19937_64 &random) {
+  size_t count = problem.layerCount(), stages = problem.stages.size();
+  if (count < 2)
+    return;
+  auto owner = static_cast<size_t>(pick(random, 0, count - 2));
+  for (size_t borrower = owner + 1; borrower < count; ++borrower) {
+    if (pick(random, 0, 3) == 0)
+      continue;
+    PipelineTie tie;
+    tie.owner = owner;
+    tie.borrower = borrower;
+    tie.alike = pick(random, 0, 4) > 0;
+    // Often the same table for all stages but the owner's.
+    bool isFlat = pick(random, 0, 1);
+    auto elsewhere = static_cast<size_t>(pick(random, 0, 2));
+    for (size_t pair = 0; pair < stages * stages; ++pair)
+      tie.table.push_back(isFlat && pair / stages != pair % stages
+                              ? elsewhere
+                              : pick(random, 0, 2));
+    problem.ties.push_back(std::move(tie));
+  }
+}
+
 /// Gives options something on the host, and stages too little of it now and
 /// then: what takes less here often takes more there.
 inline void addHosts(PipelineProblem &problem, std::mt19937_64 &random) {

@@ -103,6 +103,11 @@ struct PipelineTie {
   /// owner's stage * stages + borrower's stage. Pairs with the owner behind are
   /// not read.
   std::vector<size_t> table;
+  /// The layers are held alike where they are on two stages: the borrower has
+  /// an option whose tie costs as much as one of the owner's own key does (or
+  /// the least, if it has none). Many ties are searched in no other way, since
+  /// all combinations of what their borrowers may have are too many.
+  bool alike = false;
 };
 
 struct PipelineProblem {
@@ -183,6 +188,10 @@ PipelineValue evaluatePipeline(const PipelineProblem &problem,
 /// Checks a solution by evaluatePipeline.
 llvm::Error verify(const PipelineProblem &problem,
                    const PipelineSolution &solution);
+
+/// The ways to settle the stages and keys of tied layers that a search goes
+/// through one by one; `most` + 1 if there are more than `most`.
+size_t countTieChoices(const PipelineProblem &problem, size_t most);
 
 /// Mistakes that the property test must be able to see. None in earnest.
 enum class PipelineFault : uint8_t {

@@ -17,8 +17,9 @@
 namespace grt {
 namespace {
 
-/// The one interval of a parameter that a rank holds of a tensor cut along
-/// dimension 0, and where it starts in the region.
+/// An interval of a parameter's elements that a rank holds, and where it starts
+/// in the region. A tensor that is cut along another dimension than its first
+/// has many.
 struct HeldInterval {
   int rank;
   int64_t begin, end;
@@ -90,15 +91,54 @@ private:
   std::map<std::pair<int, int>, std::vector<ExchangeRow>> rows;
 };
 
+/// Intervals in the order of their first elements: those that meet another are
+/// found without a look at all.
+class IntervalIndex {
+public:
+  explicit IntervalIndex(const std::vector<HeldInterval> &intervals) {
+    for (const HeldInterval &interval : intervals) {
+      sorted.push_back(&interval);
+      longest = std::max(longest, interval.end - interval.begin);
+    }
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const HeldInterval *a, const HeldInterval *b) {
+                       return a->begin < b->begin;
+                     });
+  }
+
+  /// Those that have an element of [begin, end), in the order that they were
+  /// given in.
+  std::vector<const HeldInterval *> meeting(int64_t begin, int64_t end) const {
+    auto at = std::partition_point(sorted.begin(), sorted.end(),
+                                   [&](const HeldInterval *interval) {
+                                     return interval->begin <= begin - longest;
+                                   });
+    std::vector<const HeldInterval *> found;
+    for (; at != sorted.end() && (*at)->begin < end; ++at)
+      if ((*at)->end > begin)
+        found.push_back(*at);
+    std::sort(found.begin(), found.end()); // places in one array
+    return found;
+  }
+
+private:
+  std::vector<const HeldInterval *> sorted;
+  int64_t longest = 0;
+};
+
 LocalTables transferTables(const std::vector<HeldInterval> &sources,
                            const std::vector<HeldInterval> &targets,
                            LocalRanks ranks) {
   TableBuilder builder(ranks);
-  for (size_t t = 0; t < targets.size(); ++t) {
-    const HeldInterval &target = targets[t];
+  const IntervalIndex index(sources);
+  size_t turn = 0; // of the rank among those that receive
+  for (const HeldInterval &target : targets) {
+    turn += &target != targets.data() && target.rank != (&target - 1)->rank;
+    const std::vector<const HeldInterval *> near =
+        index.meeting(target.begin, target.end);
     std::vector<int64_t> cuts{target.begin, target.end};
-    for (const HeldInterval &source : sources)
-      for (int64_t cut : {source.begin, source.end})
+    for (const HeldInterval *source : near)
+      for (int64_t cut : {source->begin, source->end})
         if (cut > target.begin && cut < target.end)
           cuts.push_back(cut);
     std::sort(cuts.begin(), cuts.end());
@@ -106,17 +146,17 @@ LocalTables transferTables(const std::vector<HeldInterval> &sources,
     for (size_t c = 0; c + 1 < cuts.size(); ++c) {
       std::vector<const HeldInterval *> candidates;
       const HeldInterval *chosen = nullptr;
-      for (const HeldInterval &source : sources)
-        if (source.begin <= cuts[c] && cuts[c + 1] <= source.end) {
-          candidates.push_back(&source);
-          if (source.rank == target.rank)
-            chosen = &source;
+      for (const HeldInterval *source : near)
+        if (source->begin <= cuts[c] && cuts[c + 1] <= source->end) {
+          candidates.push_back(source);
+          if (source->rank == target.rank)
+            chosen = source;
         }
       if (candidates.empty())
         invalid("ties: elements from " + str(cuts[c]) +
                 " on are held by no source");
       if (!chosen)
-        chosen = candidates[t % candidates.size()];
+        chosen = candidates[turn % candidates.size()];
       builder.add(chosen->rank, target.rank,
                   chosen->held + cuts[c] - chosen->begin,
                   target.held + cuts[c] - target.begin, cuts[c + 1] - cuts[c]);

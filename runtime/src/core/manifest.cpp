@@ -199,10 +199,6 @@ TieEnd parseTieEnd(const Node &node, const Manifest &manifest, int parameter,
   if (tensor.parameter != parameter || tensor.group != group)
     node.error("does not name a tensor of the parameter in group " +
                str(group));
-  if (tensor.tpDim > 0)
-    node.error("a tied tensor must be replicated or cut along dimension 0, "
-               "found dimension " +
-               str(tensor.tpDim));
   return end;
 }
 

@@ -1,6 +1,6 @@
 # Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""BERT, RoBERTa, ELECTRA, DistilBERT, ViT, DeiT and DINOv2 for generate.py, in float64.
+"""BERT, RoBERTa, ELECTRA, ALBERT, DistilBERT, ViT, DeiT and DINOv2 for generate.py, in float64.
 
     test/Execution/oracle/encoders.py      # compares with transformers
 
@@ -31,6 +31,8 @@ NAMES = {"bert": ("bert", "cls.predictions.transform.dense",
          "roberta": ("roberta", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
          "electra": ("electra", "generator_predictions.dense",
                      "generator_predictions.LayerNorm", "generator_lm_head.bias"),
+         "albert": ("albert", "predictions.dense", "predictions.LayerNorm",
+                    "predictions.bias"),
          "distilbert": ("distilbert", "vocab_transform", "vocab_layer_norm",
                         "vocab_projector.bias"),
          "vit": ("vit", "", "", ""), "deit": ("deit", "", "", ""),
@@ -48,6 +50,9 @@ VIT_BLOCK = ("attention.attention.query", "attention.attention.key",
              "layernorm_after")
 BLOCKS = {"vit": VIT_BLOCK, "deit": VIT_BLOCK,
           "dinov2": (*VIT_BLOCK[:4], "norm1", "mlp.fc1", "mlp.fc2", "norm2"),
+          "albert": ("attention.query", "attention.key", "attention.value",
+                     "attention.dense", "attention.LayerNorm", "ffn", "ffn_output",
+                     "full_layer_layer_norm"),
           "distilbert": ("attention.q_lin", "attention.k_lin", "attention.v_lin",
                          "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2",
                          "output_layer_norm")}
@@ -73,6 +78,12 @@ def layers(config):
     """Beginnings of the names of the layers' parameters, one layer after the other."""
     if config["model_type"] == "distilbert":
         return [f"distilbert.transformer.layer.{i}." for i in range(config["num_hidden_layers"])]
+    if config["model_type"] == "albert":
+        # Layers of a group share their parameters.
+        each, inner = config["num_hidden_layers"] / config["num_hidden_groups"], \
+            config["inner_group_num"]
+        return [f"albert.encoder.albert_layer_groups.{int(i / each)}.albert_layers.{j}."
+                for i in range(config["num_hidden_layers"]) for j in range(inner)]
     return [f"{config['model_type']}.encoder.layer.{i}."
             for i in range(config["num_hidden_layers"])]
 
@@ -90,6 +101,8 @@ def tokens(config):
 
 def project(config):
     """The product from the width of words; None without one."""
+    if config["model_type"] == "albert":
+        return "albert.encoder.embedding_hidden_mapping_in"
     narrow = config.get("embedding_size", config["hidden_size"])
     return None if narrow == config["hidden_size"] else (
         config["model_type"] + ".embeddings_project")
@@ -323,6 +336,13 @@ CASES = {
     "electra": config("electra", vocab_size=37, max_position_embeddings=20,
                       type_vocab_size=2, pad_token_id=0, embedding_size=12,
                       hidden_act="gelu_new"),
+    "albert": config("albert", vocab_size=37, max_position_embeddings=20,
+                     type_vocab_size=2, pad_token_id=0, embedding_size=12,
+                     num_hidden_layers=4, num_hidden_groups=1, inner_group_num=1,
+                     hidden_act="gelu_new"),
+    "albert-groups": config("albert", vocab_size=37, max_position_embeddings=20,
+                            type_vocab_size=2, pad_token_id=3, embedding_size=24,
+                            num_hidden_layers=3, num_hidden_groups=2, inner_group_num=2),
     "distilbert": {
         "model_type": "distilbert", "vocab_size": 37, "max_position_embeddings": 20,
         "dim": 24, "n_layers": 3, "n_heads": 4, "hidden_dim": 36, "activation": "gelu",
@@ -365,6 +385,7 @@ def compare(name, fields):
     kinds = {"bert": ("Bert", "BertForMaskedLM"),
              "roberta": ("Roberta", "RobertaForMaskedLM"),
              "electra": ("Electra", "ElectraForMaskedLM"),
+             "albert": ("Albert", "AlbertForMaskedLM"),
              "distilbert": ("DistilBert", "DistilBertForMaskedLM"),
              "vit": ("ViT", "ViTForImageClassification"),
              "deit": ("DeiT", "DeiTForImageClassification"),

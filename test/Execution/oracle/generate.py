@@ -85,7 +85,7 @@ def written_elsewhere(config):
     """The module for a family whose data are more than tokens and labels."""
     return {"bert": encoders, "swin": windows, "t5": encoder_decoders,
             "mt5": encoder_decoders, "umt5": encoder_decoders,
-            "electra": encoders, "distilbert": encoders,
+            "electra": encoders, "albert": encoders, "distilbert": encoders,
             "roberta": encoders, "vit": encoders, "deit": encoders,
             "dinov2": encoders,
             "bart": bart, "mbart": bart, "pegasus": bart,

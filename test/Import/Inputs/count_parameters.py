@@ -119,6 +119,7 @@ MODELS = [
             max_position_embeddings=514, type_vocab_size=1),
     encoder("camembert", 110655493, 768, 3072, 12, 12, vocab_size=32005,
             max_position_embeddings=514, type_vocab_size=1),
+    encoder("albert", 11221680, 768, 3072, 12, 12, vocab_size=30000, embedding_size=128),
     encoder("electra", 33740602, 256, 1024, 12, 4, embedding_size=768),
     {"parameters": 135445755, "config": {"model_type": "distilbert", "vocab_size": 119547}},
     encoder("bert", 108340804, 768, 3072, 12, 12, vocab_size=28996),
@@ -167,6 +168,7 @@ MODELS = [
     # What is not said is what the library takes for it.
     {"parameters": 109514298, "config": {"model_type": "bert"}},
     {"parameters": 13546682, "config": {"model_type": "electra"}},
+    {"parameters": 206368944, "config": {"model_type": "albert"}},
     {"parameters": 103810674688, "config": {
         "model_type": "cohere", "hidden_size": 12288, "intermediate_size": 33792,
         "num_hidden_layers": 64, "num_attention_heads": 96, "num_key_value_heads": 8,

@@ -23,6 +23,7 @@ DECODER = {**SMALL, "num_key_value_heads": 2, "max_position_embeddings": 24,
 FAMILIES = {
     "bert": {**SMALL, "max_position_embeddings": 16, "hidden_dropout_prob": 0.1},
     "roberta": {**SMALL, "max_position_embeddings": 16, "hidden_dropout_prob": 0.1},
+    "albert": {**SMALL, "max_position_embeddings": 16, "embedding_size": 16},
     "electra": {**SMALL, "max_position_embeddings": 16, "embedding_size": 16},
     "distilbert": {"vocab_size": 97, "dim": 32, "n_layers": 2, "n_heads": 4,
                    "hidden_dim": 56, "max_position_embeddings": 16},
@@ -110,6 +111,7 @@ POST_NORM = {
     "num_key_value_heads": (4, 2), "qk_layernorm": (False, True)}
 EFFECTS = {
     "bert": POST_NORM, "roberta": POST_NORM,
+    "albert": {key: value for key, value in POST_NORM.items() if key != "resid_pdrop"},
     "electra": {key: value for key, value in POST_NORM.items() if key != "resid_pdrop"},
     "distilbert": {"n_embd": (32, 48), "d_kv": (8, 16), "ffn_dim": (56, 57),
                    "normalize_before": (False, True), "bidirectional": (True, False),
