@@ -131,6 +131,8 @@ std::unique_ptr<FamilyModel> galvatron::readGemma3(ConfigReader &reader) {
   reader.passOver("attn_logit_softcapping");
   reader.expectPlain("final_logit_softcapping", nullptr);
   int64_t pattern = reader.positiveOr("sliding_window_pattern", 6);
+  // The library writes it and reads `layer_types`.
+  reader.passOver("_sliding_window_pattern");
   readWindows(reader, config, /*usualWindow=*/4096,
               [&](int64_t layer) { return (layer + 1) % pattern != 0; });
   RotaryByKind rotary =

@@ -7,7 +7,7 @@ each field of its configuration changed. A change that is passed over here must 
 change the library's loss, and one that changes nothing there must not be refused.
 The import is compared as text, so nothing is run here; losses are the library's, in
 f64 and in training, with weights that are functions of their names. With
-GALVATRON_LONG alone: 1,900 small models are made.
+GALVATRON_LONG alone: 1,900 small models are made, in two minutes.
 """
 
 import copy
@@ -63,14 +63,20 @@ IMAGES = {"vit", "deit", "dinov2", "swin"}
 KNOWN = {
     "*": {"num_labels": "names of classes say how many there are",
           "problem_type": "another loss, which is the trainer's",
-          "is_encoder_decoder": "the file contradicts its own type"},
-    "swin": {"num_layers": "the file contradicts its depths"},
+          "is_encoder_decoder": "the file contradicts its own type",
+          "is_decoder": "the file contradicts its own type",
+          "rope_parameters": "a part of heads, or a kind that the library does not "
+                             "have: some kinds of rotation read it, others do not"},
+    "swin": {"num_layers": "the file contradicts its depths",
+             "hidden_size": "the file contradicts `embed_dim` and its depths"},
+    "gemma": {"use_bidirectional_attention": "not read in training"},
+    "gemma2": {"use_bidirectional_attention": "not read in training"},
     # The model's own code reads these, the library does not.
     "mpt": dict.fromkeys(("attn_config", "emb_pdrop", "embedding_fraction", "no_bias",
                           "expansion_ratio", "logit_scale", "resid_pdrop"), "not read"),
-    "llama": {"rope_parameters": "of a part of heads: one kind of rotation reads it, "
-                                 "others do not"},
 }
+# Passed over although the library begins with other weights; the loss is the same.
+INITIAL = {"modernbert": {"initializer_cutoff_factor"}} # normals are cut off there
 
 
 def kinds_executed():
@@ -181,6 +187,7 @@ class FieldsTest(FolderTest):
     def setUp(self):
         super().setUp()
         warnings.filterwarnings("ignore")
+        torch.set_num_threads(1)  # of models this small more are slower
         transformers.logging.set_verbosity_error()
 
     def imported(self, fields):
@@ -214,6 +221,8 @@ class FieldsTest(FolderTest):
                 continue  # The library makes no such model.
             same = abs(now - loss) < 1e-9 * abs(loss) and now_rest == rest
             found, why = self.imported(changed)
+            if key in INITIAL.get(kind, ()):
+                same = abs(now - loss) < 1e-9 * abs(loss)
             verdict = ("refused" if found is None else
                        "passed" if found == text else "read")
             counts[verdict] += 1

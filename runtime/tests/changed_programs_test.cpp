@@ -169,6 +169,43 @@ TEST(ChangedPrograms, CommandsThatAreLeftOut) {
   EXPECT_GE(count.refused, count.all * 3 / 4) << count.all;
 }
 
+/// A place that is larger reaches into what lies behind it.
+TEST(ChangedPrograms, PlacesOfOtherSizes) {
+  Count count;
+  const gvx::Tables before = unchanged();
+  for (const gvx::Role &role : before.roles)
+    for (uint32_t p = 0; p < role.procedures.count; ++p) {
+      const gvx::Range range =
+          before.procedures[role.procedures.first + p].commands;
+      for (uint32_t i = range.first; i < range.first + range.count; ++i) {
+        if (before.commands[i].kind != gvx::CommandKind::Begin)
+          continue;
+        const uint32_t place = role.places.first + before.commands[i].to - 1;
+        count.add(judgeCommands([&](gvx::Tables &tables) {
+                    tables.places[place].bytes += GRT_ALIGNMENT;
+                  }),
+                  "place row " + std::to_string(place));
+        count.add(judgeCommands([&](gvx::Tables &tables) {
+                    tables.commands[i].when = gvx::When::First;
+                  }),
+                  "command row " + std::to_string(i));
+      }
+    }
+  EXPECT_GT(count.all, 0);
+  for (const gvx::Role &role : before.roles)
+    for (uint32_t m = 0; m < role.messages.count; ++m) {
+      const gvx::Message &message = before.messages[role.messages.first + m];
+      const uint32_t place = role.places.first + message.place - 1;
+      for (int change : {-GRT_ALIGNMENT, GRT_ALIGNMENT})
+        count.add(judgeCommands([&](gvx::Tables &tables) {
+                    tables.places[place].bytes += uint64_t(change);
+                  }),
+                  "place row " + std::to_string(place));
+    }
+  EXPECT_GT(count.all, 0);
+  EXPECT_EQ(count.refused, count.all);
+}
+
 TEST(ChangedPrograms, CommandsInAnotherOrder) {
   Count count;
   const gvx::Tables before = unchanged();

@@ -97,6 +97,7 @@ OTHER = (
     ("manifest data.[].counted", "other data"),
     ("manifest roles.[].data.[].datum", "other data of the same size"),
     ("manifest training.clip", "another training"),
+    ("manifest training.decay-all", "another training"),
     ("manifest roles.[].layers.[].dropout-key", "other masks"),
 )
 

@@ -242,6 +242,9 @@ private:
       awaitedHome = true;
       return;
     case CommandKind::Begin:
+      if (!isTensor(at(row.to)))
+        return refuse("begins " + textOf(at(row.to)) +
+                      ", which is none of the chunk's tensors");
       return begin(at(row.to));
     case CommandKind::End:
       return end(at(row.to));
@@ -279,7 +282,8 @@ private:
   bool mayDepend(const gvx::Command &row) const {
     switch (row.when) {
     case When::First:
-      return row.kind == CommandKind::Begin;
+      return row.kind == CommandKind::Begin &&
+             isGradients(rows.places[row.to - 1]);
     case When::SumsBehind:
       return row.kind == CommandKind::Sum;
     case When::OnHost:
@@ -289,6 +293,36 @@ private:
              row.phase == LayerPhase::Norm &&
              role.layers[size_t(row.layer)].replicated;
     }
+  }
+
+  /// Whether bytes are those of values between two layers, or of states that
+  /// live on the device for a task: what lives would else keep others away, or
+  /// be written over.
+  bool isTensor(const Extent &extent) const {
+    for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
+      const Layer &layer = role.layers[i];
+      const uint64_t output = outputBytes(manifest, role, i);
+      const ResidentStates states = residentStates(manifest, layer);
+      for (const Extent &own :
+           {Extent{keptAt(layer), layer.inputBytes},
+            boundaryExtent(role, layer.outputBuffer, output),
+            boundaryExtent(role, layer.gradIn, output),
+            boundaryExtent(role, layer.gradOut, layer.frontBytes),
+            states.parameters, states.gradients, states.optimizer})
+        if (own.offset == extent.offset && own.bytes == extent.bytes)
+          return true;
+    }
+    return extent.bytes == 0;
+  }
+
+  /// Of a layer, which live from the first micro-batch on.
+  bool isGradients(const gvx::Place &place) const {
+    for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
+      const Extent own = residentStates(manifest, role.layers[i]).gradients;
+      if (own.offset == place.offset && own.bytes == place.bytes)
+        return true;
+    }
+    return false;
   }
 
   void begin(const Extent &extent) {
@@ -691,8 +725,32 @@ private:
         use(row);
       }
   }
+  /// Bytes of a micro-batch's message at this end.
+  uint64_t messageBytes(const gvx::Message &row) const {
+    const size_t last = chunk.endLayer() - 1;
+    const Layer &first = role.layers[chunk.firstLayer];
+    if (row.value == GRT_GRADIENT)
+      return row.direction == GRT_SEND ? first.frontBytes
+                                       : outputBytes(manifest, role, last);
+    if (row.value == GRT_ACTIVATION)
+      return row.direction == GRT_SEND ? outputBytes(manifest, role, last)
+                                       : first.inputBytes;
+    const Chunk &receiver = *manifest.chunk(row.peer);
+    return receiver.number + 1 == manifest.chunkCount
+               ? outputBytes(manifest, role, last)
+               : role.layers[size_t(
+                                 Manifest::stashLayer(role, chunk, receiver))]
+                     .inputBytes;
+  }
+  void expectBytes(const gvx::Message &row) {
+    const uint64_t found = rows.places[row.place - 1].bytes;
+    if (const uint64_t expected = messageBytes(row); found != expected)
+      refuse("expected a place of " + str(expected) + " bytes, found " +
+             str(found));
+  }
   void receive(grt_value value) {
     messages(GRT_RECEIVE, value, [&](const gvx::Message &row) {
+      expectBytes(row);
       if (manifest.hasPacks &&
           rows.places[row.place - 1].perPlace != -int64_t(chunk.waitingBytes))
         refuse("expected a place that moves with those of messages");
@@ -702,6 +760,7 @@ private:
   }
   void send(grt_value value) {
     messages(GRT_SEND, value, [&](const gvx::Message &row) {
+      expectBytes(row);
       read(at(row.place));
       end(at(row.place));
     });
