@@ -389,9 +389,8 @@ int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,
   // the head's may have more.
   auto duringBackward = [&](const ProfileLayer &layer) {
     int64_t parameters = layer.parameterBytes / degrees.tensor;
-    int64_t gathered = shards > 1 && !execution.gathersMatrices
-                           ? parameters * (execution.halfGradients ? 2 : 3)
-                           : 0;
+    int64_t gathered =
+        shards > 1 ? parameters * (execution.halfGradients ? 2 : 3) : 0;
     return gathered + degrees.microBatch * layer.again.bytes;
   };
   int64_t passing = duringBackward(block);
@@ -409,6 +408,9 @@ int64_t leastAllocated(const ModelShape &shape, const Configuration &degrees,
     if (head.borrowedBytes == 0)
       states += statesOf(head);
   }
+  // The price takes it off whichever layer's backward pass is the largest.
+  if (execution.gathersMatrices && shards > 1)
+    passing -= gatheredBeyondAMatrix(shape) / degrees.tensor;
   return states + beside + flight * keptOf(fewest) + passing;
 }
 

@@ -13,9 +13,7 @@
 
 namespace galvatron {
 
-/// Bytes of a layer's parameters and 16-bit gradients besides those of its
-/// largest matrix.
-static int64_t gatheredBeyondAMatrix(const ModelShape &shape) {
+int64_t gatheredBeyondAMatrix(const ModelShape &shape) {
   int64_t h = shape.hidden, f = shape.inner;
   return 2 * 2 * (4 * h * h + 2 * h * f - h * std::max(3 * h, f));
 }

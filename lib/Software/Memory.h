@@ -28,6 +28,10 @@ int64_t allocatedBytes(const Plan &plan, const ModelShape &shape,
                        const Configuration &configuration,
                        const Execution &execution);
 
+/// Bytes of a layer's parameters and 16-bit gradients besides those of its
+/// largest matrix, under all degrees of tensor parallelism together.
+int64_t gatheredBeyondAMatrix(const ModelShape &shape);
+
 /// The bytes that the software prints for that peak.
 int64_t shownBytes(int64_t allocated, const Execution &execution,
                    const DeviceType &type);

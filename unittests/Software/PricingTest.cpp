@@ -418,6 +418,29 @@ TEST(Bounds, KnowWhatAVKeeps) {
   EXPECT_GT(double(least), 0.75 * double(found.allocated));
 }
 
+/// Where the head's backward pass needs more than a block's, the price takes
+/// off what a block gathers beyond a matrix all the same.
+TEST(Bounds, KnowWhatAHeadGathers) {
+  ModelShape shape = smallShape();
+  shape.layers = 4;
+  shape.hidden = 2560;
+  shape.headWidth = 320;
+  shape.heads = shape.keyHeads = 8;
+  shape.inner = 4 * shape.hidden;
+  shape.tokens = 32;
+  shape.vocabulary = 51200;
+  Configuration plan = plain(64, 4, 1, 1, 16, shape.layers);
+  plan.sharding = Sharding::Parameters;
+  Execution execution = llvm::cantFail(Execution::named("megatron-sc21"));
+  execution.gathersMatrices = true;
+  SoftwarePrice found =
+      llvm::cantFail(price(shape, plan, execution,
+                           llvm::cantFail(Cluster::builtin("16xa100-80gb"))));
+  const int64_t least = leastAllocated(shape, plan, execution);
+  EXPECT_LE(least, found.allocated);
+  EXPECT_GT(double(least), 0.9 * double(found.allocated));
+}
+
 /// Every division of the blocks is visited once.
 TEST(Configuration, DivisionsDiffer) {
   ModelShape shape = smallShape();
