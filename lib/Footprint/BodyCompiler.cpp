@@ -11,6 +11,7 @@
 
 #include "galvatron/Cluster/Backend.h"
 #include "galvatron/Conversion/NNToGRT/LayerSteps.h"
+#include "galvatron/Dialect/GRT/IR/StreamOrder.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/ModelFlops.h"
 #include "galvatron/Dialect/Galvatron/Transforms/SplitBackward.h"
@@ -53,7 +54,7 @@ void addCollective(FunctionWork &work, ::galvatron::Collective kind, Axis axis,
 }
 
 /// Counts the shifts that run beside a step of attention: those of `begun`
-/// whose results it does not take.
+/// whose results it does not take, as long as streams have room for them.
 void addOverlapped(FunctionWork &work, ArrayRef<ShiftOp> begun,
                    nn::CostOpInterface attention, int64_t samples) {
   ::galvatron::OverlappedCollective added;
@@ -65,7 +66,10 @@ void addOverlapped(FunctionWork &work, ArrayRef<ShiftOp> begun,
       added.calls.bytes += nn::countBytes(shift.getOutput().getType(), samples);
       added.calls.among = groupOf(shift.getAxis());
     }
-  if (added.calls.calls == 0)
+  int64_t aside = added.calls.calls;
+  for (const ::galvatron::OverlappedCollective &known : work.overlapped)
+    aside += known.times * known.calls.calls;
+  if (added.calls.calls == 0 || aside > grt::kMostShiftsAside)
     return;
   added.calls.kind = ::galvatron::Collective::Shift;
   added.calls.when = ::galvatron::CollectiveTime::Forward;

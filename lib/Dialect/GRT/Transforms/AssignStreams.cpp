@@ -27,10 +27,6 @@ MemoryRegion regionOf(Value value) {
   return resolveBuffer(value).buffer.getRegion();
 }
 
-/// Shifts of a function that leave compute, at most. Each takes an event, and
-/// those of the other collectives have room beside them (kFunctionEvents).
-constexpr int kMostShiftsAside = 48;
-
 /// True if a kernel stands between a shift and the first use of what it
 /// brings: a step of attention that has keys already, in front of the one that
 /// waits for the next.
