@@ -161,31 +161,38 @@ __device__ inline uint32_t keptOfKeys(const Mask &mask, int64_t query,
   return kept;
 }
 
-/// The same of keys that begin anywhere, as those of a ring's step do: a lane
-/// asks for what it needs.
+/// Whether one weight is kept, of a key with any number.
+__device__ inline uint32_t keptOf(const Mask &mask, int64_t query,
+                                  int64_t key) {
+  PhiloxBlock block = dropoutBlock(mask.key, mask.firstRow + uint64_t(query),
+                                   uint32_t(key / 4), mask.opIndex);
+  uint32_t four = 0;
+  for (int c = 0; c < 4; ++c)
+    four |= uint32_t(block.lane[c] >= mask.threshold) << c;
+  return four >> (key % 4) & 1u;
+}
+/// The same as above of keys that begin anywhere, as those of a ring's step do:
+/// a lane asks for what it needs.
 __device__ inline uint32_t keptOfRing(const Mask &mask, int64_t firstQuery,
                                       int64_t firstKey) {
   if (firstKey % 4 == 0)
     return keptOfQueries(mask, firstQuery, firstKey);
-  const int64_t key = firstKey + int(threadIdx.x) % warpSize_;
   uint32_t kept = 0;
-  for (int r = 0; r < rowsPerWarp; ++r) {
-    PhiloxBlock block =
-        dropoutBlock(mask.key, mask.firstRow + uint64_t(firstQuery + r),
-                     uint32_t(key / 4), mask.opIndex);
-    kept |= uint32_t(block.lane[key % 4] >= mask.threshold) << r;
-  }
+#pragma unroll 1
+  for (int r = 0; r < rowsPerWarp; ++r)
+    kept |=
+        keptOf(mask, firstQuery + r, firstKey + int(threadIdx.x) % warpSize_)
+        << r;
   return kept;
 }
 __device__ inline uint32_t keptOfRingKeys(const Mask &mask, int64_t query,
                                           int64_t firstKey) {
+  if (firstKey % 4 == 0)
+    return keptOfKeys(mask, query, firstKey);
   uint32_t kept = 0;
-  for (int c = 0; c < rowsPerWarp; ++c) {
-    PhiloxBlock block =
-        dropoutBlock(mask.key, mask.firstRow + uint64_t(query),
-                     uint32_t((firstKey + c) / 4), mask.opIndex);
-    kept |= uint32_t(block.lane[(firstKey + c) % 4] >= mask.threshold) << c;
-  }
+#pragma unroll 1
+  for (int c = 0; c < rowsPerWarp; ++c)
+    kept |= keptOf(mask, query, firstKey + c) << c;
   return kept;
 }
 
@@ -620,18 +627,25 @@ __device__ void queryGradRows(const AttentionArguments<T> &a,
       weighPart(weights, tile, out[part]);
     }
   }
+  if constexpr (Ring) {
+    A *dq = a.dqSums + (head.q - a.q);
+    for (int r = 0; r < rowsPerWarp; ++r)
+      for (int part = 0; part < Parts; ++part)
+        for (int c = 0; c < laneColumns; ++c) {
+          int64_t column = part * partColumns + lane + c * warpSize_;
+          if (firstQuery + r < a.queryRows && column < a.headDim)
+            dq[(firstQuery + r) * a.qStride + column] += out[part][r][c];
+        }
+    return;
+  }
+  T *dq = a.dq + (head.q - a.q);
   for (int r = 0; r < rowsPerWarp; ++r)
     for (int part = 0; part < Parts; ++part)
       for (int c = 0; c < laneColumns; ++c) {
         int64_t column = part * partColumns + lane + c * warpSize_;
-        if (firstQuery + r >= a.queryRows || column >= a.headDim)
-          continue;
-        const int64_t place =
-            head.q - a.q + (firstQuery + r) * a.qStride + column;
-        if constexpr (Ring)
-          a.dqSums[place] += out[part][r][c];
-        else
-          a.dq[place] = narrow<T>(out[part][r][c]);
+        if (firstQuery + r < a.queryRows && column < a.headDim)
+          dq[(firstQuery + r) * a.qStride + column] =
+              narrow<T>(out[part][r][c]);
       }
 }
 
