@@ -11,6 +11,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -189,18 +190,82 @@ double hostCopySeconds(const Cluster &cluster, ArrayRef<int64_t> devices,
   return seconds;
 }
 
+namespace {
+
+/// The seconds that collectives inside a layer's functions take no more, as
+/// they run beside computation (LayerFootprint::overlapped).
+class HiddenSeconds {
+public:
+  HiddenSeconds(const LayerFootprint &footprint, const StrategyLinks &links,
+                const Cluster &cluster, ArrayRef<int64_t> devices,
+                StringRef dtype)
+      : footprint(footprint), links(links), dtype(dtype) {
+    if (footprint.overlapped.empty())
+      return;
+    for (int64_t device : devices) {
+      const DeviceType &type = cluster.deviceType(device);
+      hasStreams &= backendTraits(type.backend).streams;
+      slowdown = std::max(slowdown, type.overlapSlowdown);
+      if (!is_contained(types, &type))
+        types.push_back(&type);
+    }
+  }
+
+  double of(CollectiveTime when) const {
+    double hidden = 0;
+    for (const OverlappedCollective &each : footprint.overlapped) {
+      if (each.calls.when != when || !hasStreams)
+        continue;
+      const double moved = callSeconds(links.of(each.calls.among), each.calls);
+      // All ranks take part in the collective, and the fastest of them has the
+      // least to do beside it.
+      double beside = std::numeric_limits<double>::infinity();
+      for (const DeviceType *type : types) {
+        ComputeWork work{each.product.flops, each.movedBytes, 0, {}};
+        if (each.product.flops > 0)
+          work.products = each.product;
+        beside = std::min(beside, computeSeconds(work, *type, dtype));
+      }
+      hidden += static_cast<double>(each.times) *
+                (beside + moved - overlapSeconds(beside, moved, slowdown));
+    }
+    return hidden;
+  }
+
+  /// What of `hidden` seconds cannot be hidden where a pass computes for
+  /// `computed` seconds and parameters are exchanged beside it for
+  /// `exchanged`: that computation hides nothing else.
+  double excess(double hidden, double computed, double exchanged) const {
+    if (exchanged <= 0)
+      return 0;
+    const double room = std::max(0.0, computed - exchanged);
+    return std::max(0.0, hidden - (2 - slowdown) * room);
+  }
+
+private:
+  const LayerFootprint &footprint;
+  const StrategyLinks &links;
+  StringRef dtype;
+  SmallVector<const DeviceType *, 2> types;
+  bool hasStreams = true;
+  double slowdown = 1;
+};
+
+} // namespace
+
 LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
                               const Strategy &strategy,
                               const StrategyLinks &links,
                               const Cluster &cluster, ArrayRef<int64_t> devices,
                               StringRef dtype, ArrayRef<double> contention) {
   LayerTimeParts parts;
+  const HiddenSeconds hidden(footprint, links, cluster, devices, dtype);
   auto insideFunctions = [&](CollectiveTime when) {
     double seconds = 0;
     for (const LayerCollective &work : footprint.collectives)
       if (isInsideFunctions(work.among) && work.when == when)
         seconds += callSeconds(links.of(work.among), work);
-    return seconds;
+    return std::max(0.0, seconds - hidden.of(when));
   };
   parts.tpForward = insideFunctions(CollectiveTime::Forward);
   parts.tpWeight = insideFunctions(CollectiveTime::Weight);
@@ -295,6 +360,11 @@ LayerTimeParts layerTimeParts(const LayerFootprint &footprint,
       seconds(Group::Parameters, Collective::AllGather, {Time::Forward});
   parts.scatter = seconds(Group::Parameters, Collective::ReduceScatter,
                           {Time::Backward, Time::Weight});
+  parts.tpForward +=
+      hidden.excess(hidden.of(Time::Forward), parts.forward, parts.gather);
+  parts.tpBackward += hidden.excess(
+      hidden.of(Time::Recompute) + hidden.of(Time::Backward),
+      parts.recompute + parts.backward, parts.gather + parts.scatter);
   // Sums and gathers of a step, of ranks that shard parameters, are those of
   // states that are sharded alone, in groups.
   double gathered = 0;

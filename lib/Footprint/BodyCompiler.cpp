@@ -11,6 +11,7 @@
 
 #include "galvatron/Cluster/Backend.h"
 #include "galvatron/Conversion/NNToGRT/LayerSteps.h"
+#include "galvatron/Dialect/GRT/IR/StreamOrder.h"
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
 #include "galvatron/Dialect/Galvatron/Transforms/ModelFlops.h"
 #include "galvatron/Dialect/Galvatron/Transforms/SplitBackward.h"
@@ -41,18 +42,68 @@ void FunctionWork::addProduct(double productFlops, double size,
 
 namespace {
 
+::galvatron::CollectiveGroup groupOf(Axis axis) {
+  using Group = ::galvatron::CollectiveGroup;
+  return axis == Axis::CP ? Group::Context : Group::Tensor;
+}
+
 void addCollective(FunctionWork &work, ::galvatron::Collective kind, Axis axis,
                    int64_t bytes) {
-  using Group = ::galvatron::CollectiveGroup;
-  work.collectives.push_back({axis == Axis::CP ? Group::Context : Group::Tensor,
-                              kind, ::galvatron::CollectiveTime::Forward,
-                              bytes});
+  work.collectives.push_back(
+      {groupOf(axis), kind, ::galvatron::CollectiveTime::Forward, bytes});
+}
+
+/// Counts the shifts that run beside a step of attention: those of `begun`
+/// whose results it does not take, as long as streams have room for them.
+void addOverlapped(FunctionWork &work, ArrayRef<ShiftOp> begun,
+                   nn::CostOpInterface attention, int64_t samples) {
+  ::galvatron::OverlappedCollective added;
+  added.calls.calls = 0;
+  for (ShiftOp shift : begun)
+    if (!llvm::is_contained(attention->getOperands(), shift.getOutput())) {
+      // Keys and values are blocks of one size.
+      ++added.calls.calls;
+      added.calls.bytes += nn::countBytes(shift.getOutput().getType(), samples);
+      added.calls.among = groupOf(shift.getAxis());
+    }
+  int64_t aside = added.calls.calls;
+  for (const ::galvatron::OverlappedCollective &known : work.overlapped)
+    aside += known.times * known.calls.calls;
+  if (added.calls.calls == 0 || aside > grt::kMostShiftsAside)
+    return;
+  added.calls.kind = ::galvatron::Collective::Shift;
+  added.calls.when = ::galvatron::CollectiveTime::Forward;
+  if (isComputeBound(attention, samples)) {
+    const double flops = attention.getFlops(samples);
+    added.product = {
+        flops,
+        ::galvatron::productSize(flops, attention.getProductElements(samples)),
+        /*attention=*/true};
+  } else {
+    added.movedBytes = attention.getMovedBytes(samples);
+  }
+  for (::galvatron::OverlappedCollective &known : work.overlapped)
+    if (known.calls == added.calls && known.movedBytes == added.movedBytes &&
+        known.product.flops == added.product.flops &&
+        known.product.size == added.product.size) {
+      ++known.times;
+      return;
+    }
+  work.overlapped.push_back(added);
 }
 
 FunctionWork measureFunction(func::FuncOp function, int64_t samples) {
   FunctionWork work;
   llvm::SmallPtrSet<Operation *, 8> joined;
+  SmallVector<ShiftOp, 4> begun;
   for (Operation &op : function.getBody().front().without_terminator()) {
+    if (auto shift = dyn_cast<ShiftOp>(op)) {
+      begun.push_back(shift);
+    } else if (auto cost = dyn_cast<nn::CostOpInterface>(op);
+               cost && cost.isAttention()) {
+      addOverlapped(work, begun, cost, samples);
+      begun.clear();
+    }
     if (isa<AllReduceOp>(op)) {
       grt::JoinedSums run = grt::JoinedSums::from(&op);
       if (!run.empty())

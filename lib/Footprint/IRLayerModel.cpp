@@ -388,6 +388,10 @@ void addCollectives(LayerFootprint &footprint, const CompiledLayer &layer,
       work.when = when;
       footprint.addCollective(work);
     }
+    for (::galvatron::OverlappedCollective work : function.work.overlapped) {
+      work.calls.when = when;
+      footprint.overlapped.push_back(work);
+    }
   };
   addThoseOf(layer.forward, Time::Forward);
   addThoseOf(layer.recompute, Time::Recompute);
@@ -530,6 +534,12 @@ double IRLayerModel::backwardSeconds(const LayerFootprint &footprint,
     if (work.when == Time::Recompute || work.when == Time::Backward) {
       work.when = Time::Forward;
       all.addCollective(work);
+    }
+  for (::galvatron::OverlappedCollective work : footprint.overlapped)
+    if (work.calls.when == Time::Recompute ||
+        work.calls.when == Time::Backward) {
+      work.calls.when = Time::Forward;
+      all.overlapped.push_back(work);
     }
   return pointSeconds(all, strategy);
 }

@@ -130,6 +130,68 @@ TEST(LayerCost, collectives_of_tensor_parallelism_by_kind) {
   EXPECT_DOUBLE_EQ(parts.tpWeight, weight);
 }
 
+/// Three steps of attention of half a second, beside the first two of which two
+/// shifts of a second in all run; then two shifts that nothing runs beside.
+LayerFootprint ring(CollectiveTime when) {
+  LayerFootprint out;
+  const ProductWork step = {0.5e9, 0, true};
+  for (auto [flops, products] :
+       {std::pair{&out.forwardFlops, &out.forwardProducts},
+        {&out.backwardFlops, &out.backwardProducts},
+        {&out.recomputeFlops, &out.recomputeProducts}}) {
+    *flops = 1.5e9;
+    products->push_back({1.5e9, 0, true});
+  }
+  out.addCollective(
+      {CollectiveGroup::Context, Collective::Shift, when, 6LL * 500000000, 6});
+  out.overlapped.push_back(
+      {{CollectiveGroup::Context, Collective::Shift, when, 1000000000, 2},
+       step,
+       0,
+       2});
+  return out;
+}
+
+/// Keys and values are passed on beside the step that has them still, each
+/// slowed down by the other: 1 + 0.5 * 0.5 a step.
+TEST(LayerCost, shifts_of_a_ring_run_beside_its_steps) {
+  const std::vector<int64_t> devices = {0, 1, 2, 3};
+  auto timeOf = [&](CollectiveTime when, const Cluster &cluster) {
+    return layerTime(ring(when), get("ring4"), cluster, devices, "f32");
+  };
+  const double steps = 2 * overlapSeconds(0.5, 1, 1.5) + 0.5 + 1;
+  EXPECT_DOUBLE_EQ(timeOf(CollectiveTime::Forward, flat(1, 4)).forward, steps);
+  const double last = 1.5;
+  EXPECT_DOUBLE_EQ(timeOf(CollectiveTime::Backward, flat(1, 4)).backward,
+                   steps + last);
+  EXPECT_DOUBLE_EQ(timeOf(CollectiveTime::Recompute, flat(1, 4)).backward,
+                   steps + last);
+  // Ranks without streams do one after the other.
+  Cluster plain = flat(1, 4);
+  DeviceType cpu = plain.deviceType(0);
+  cpu.backend = "cpu";
+  Cluster host = llvm::cantFail(
+      Cluster::get("host", {cpu}, plain.nodeGroups().vec(), Link{0.25e9, 0}));
+  EXPECT_DOUBLE_EQ(timeOf(CollectiveTime::Forward, host).forward, 1.5 + 3);
+}
+
+/// Computation beside which parameters are exchanged hides no shifts: of three
+/// seconds these leave one.
+TEST(LayerCost, shifts_of_a_ring_leave_room_for_parameters) {
+  const std::vector<int64_t> devices = {0, 1, 2, 3};
+  LayerFootprint sharded = ring(CollectiveTime::Backward);
+  auto time = [&](LayerFootprint footprint) {
+    return layerTime(footprint, get("sring4"), flat(1, 4), devices, "f32")
+        .backward;
+  };
+  const double shifts = 3, hidden = 2 * (1 + 0.5 - overlapSeconds(1, 0.5, 1.5));
+  EXPECT_DOUBLE_EQ(time(sharded), 3 + shifts - hidden);
+  sharded.addCollective({CollectiveGroup::Parameters, Collective::ReduceScatter,
+                         CollectiveTime::Backward, int64_t(2.5e9 * 4 / 3)});
+  EXPECT_NEAR(time(sharded),
+              overlapSeconds(3, 2.5, 1.5) + shifts - 0.5 * (3 - 2.5), 1e-8);
+}
+
 TEST(LayerCost, collectives_are_listed_by_size) {
   LayerFootprint footprint;
   auto add = [&](Collective kind, int64_t bytes, int64_t calls) {

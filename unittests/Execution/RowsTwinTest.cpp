@@ -16,6 +16,7 @@
 
 #include "Twin.h"
 
+#include "galvatron/Cost/LayerCost.h"
 #include "galvatron/Footprint/IRLayerModel.h"
 #include "galvatron/Import/HuggingFace.h"
 #include "grt/backend.h"
@@ -237,6 +238,66 @@ TEST_F(RowsTwinTest, BalancedBlocksHaveEqualWork) {
                        whole / ranks * (samples == 1 ? 1 : most))
           << text;
     EXPECT_DOUBLE_EQ(attentionFlops("tp2.cp2", samples), whole / 4);
+  }
+}
+
+/// Of four steps three run beside the shifts of keys and values to the next, on
+/// devices with streams; gradients come home alone.
+TEST_F(RowsTwinTest, StepsOfARingRunBesideShifts) {
+  TwinModel model;
+  model.family = "llama";
+  model.positions = 1536;
+  model.heads = 4;
+  model.keyHeads = 2;
+  ImportOptions import;
+  import.dtype = "f32";
+  auto module = llvm::cantFail(
+      importHuggingFaceConfig(model.config(), "config.json", import, context));
+  auto layers =
+      llvm::cantFail(createIRLayerModel(*module, "adamw", {"cuda", 1}));
+  const Strategy strategy = parse("ring4");
+  LayerFootprint footprint =
+      llvm::cantFail(layers->footprint(layers->kindOf(1), strategy, 1));
+  ASSERT_EQ(footprint.overlapped.size(), 2u);
+  const OverlappedCollective &forward = footprint.overlapped[0],
+                             &backward = footprint.overlapped[1];
+  const int64_t keys = forward.calls.bytes / 2;
+  for (const OverlappedCollective *each : {&forward, &backward}) {
+    EXPECT_EQ(each->times, 3);
+    EXPECT_EQ(each->calls.calls, 2);
+    EXPECT_EQ(each->calls.bytes, 2 * keys);
+  }
+  // Beside them the gradients of four steps.
+  for (auto [when, calls] : {std::pair{CollectiveTime::Forward, 2 * 3},
+                             {CollectiveTime::Backward, 2 * 3 + 2 * 4}})
+    EXPECT_EQ(
+        footprint.bytesOf(CollectiveGroup::Context, Collective::Shift, when),
+        calls * keys);
+  EXPECT_EQ(forward.calls.when, CollectiveTime::Forward);
+  EXPECT_EQ(backward.calls.when, CollectiveTime::Backward);
+  EXPECT_DOUBLE_EQ(backward.product.flops, 2.5 * forward.product.flops);
+
+  Cluster gpus = llvm::cantFail(Cluster::builtin("8xh100"));
+  const std::vector<int64_t> devices = {0, 1, 2, 3};
+  const StrategyLinks links = linksOf(gpus, strategy, devices);
+  auto partsOf = [&](const LayerFootprint &of) {
+    return layerTimeParts(of, strategy, links, gpus, devices, "f32");
+  };
+  LayerFootprint apart = footprint;
+  apart.overlapped.clear();
+  const LayerTimeParts with = partsOf(footprint), without = partsOf(apart);
+  const double shifts =
+      2 * links.contextParallel.seconds(Collective::Shift, double(keys));
+  for (auto [part, step] : {std::pair{&LayerTimeParts::tpForward, &forward},
+                            {&LayerTimeParts::tpBackward, &backward}}) {
+    const ComputeWork work = {step->product.flops, step->movedBytes, 0,
+                              step->product};
+    const double attention = computeSeconds(work, gpus.deviceType(0), "f32");
+    EXPECT_NEAR(without.*part - with.*part,
+                3 * (attention + shifts -
+                     overlapSeconds(attention, shifts, with.slowdown)),
+                1e-12);
+    EXPECT_LT(with.*part, without.*part);
   }
 }
 
@@ -532,9 +593,11 @@ TEST_F(RowsTwinTest, OnDevicesWithStreams) {
   for (const char *text : {"tsp2.sdp2", "dp2.tsp2.ckpt"})
     expectTwins(model, uniformPlan(model, 2, parse(text), 16, 4, "1f1b"),
                 options);
-  for (const char *text : {"cp2.sdp2", "cp4.ckpt", "up4.ckpt", "up2.tp2",
-                           "cp2.tsp2.ckpt", "ring4.ckpt"}) {
+  for (const char *text :
+       {"cp2.sdp2", "cp4.ckpt", "up4.ckpt", "up2.tp2", "cp2.tsp2.ckpt",
+        "ring4.ckpt", "ring3", "sring4", "sring2.sdp2.ckpt", "tp2.ring2"}) {
     Strategy strategy = parse(text);
+    model.positions = text == std::string("ring3") ? 12 : 8;
     expectTwins(
         model,
         uniformPlan(model, 2, strategy, 4 * strategy.sampleShards(), 4, "1f1b"),
@@ -560,12 +623,17 @@ TEST_F(RowsTwinTest, OnEmulatedKernels) {
     model.family = family;
     model.heads = 4;
     model.keyHeads = 2;
-    for (const char *text : {"cp2", "cp2.tsp2", "up2"})
-      if (isLong() ||
+    for (const char *text : {"cp2", "cp2.tsp2", "up2", "ring2"})
+      if (isLong() || text == std::string("ring2") ||
           text == std::string(model.family == "gpt2" ? "cp2.tsp2" : "cp2"))
         expectTwins(model, uniformPlan(model, 1, parse(text), 2, 2, "1f1b"),
                     options);
   }
+  // Keys of several samples in a ring, summed in f32 and rounded.
+  options.dtype = "bf16";
+  model.family = "granite";
+  expectTwins(model, uniformPlan(model, 1, parse("ring3.ckpt"), 6, 2, "1f1b"),
+              options);
 }
 
 /// Four samples of 7 positions on 8 ranks.

@@ -89,6 +89,73 @@ TEST_F(StreamTest, EveryEventIsNeeded) {
   EXPECT_GT(onGradient, 10);
 }
 
+/// Steps of attention in a ring, and those that begin without having waited for
+/// the shifts in front of them.
+struct RingSteps {
+  int64_t all = 0, besideShifts = 0;
+};
+RingSteps stepsOf(mlir::grt::FuncOp func) {
+  using mlir::grt::Stream;
+  constexpr auto gather = size_t(Stream::Gather);
+  RingSteps steps;
+  ::galvatron::streams::Progress progress;
+  std::map<int64_t, mlir::grt::StreamPositions> events;
+  int number = 0, shifted = -1;
+  for (Operation &op : func.getBody().front()) {
+    const auto stream = size_t(mlir::grt::getStream(&op));
+    if (auto record = dyn_cast<mlir::grt::RecordOp>(op)) {
+      events[record.getEvent()] = progress.at(stream);
+      continue;
+    }
+    if (auto wait = dyn_cast<mlir::grt::WaitOp>(op)) {
+      progress.wait(stream, events.at(wait.getEvent()));
+      continue;
+    }
+    if (isa<mlir::grt::BufferOp, mlir::grt::ViewOp>(op))
+      continue;
+    progress.run(stream, ++number);
+    if (isa<mlir::grt::ShiftOp>(op) && stream == gather)
+      shifted = number;
+    auto kernel = dyn_cast<mlir::grt::KernelOp>(op);
+    if (!kernel || (kernel.getKernel() != mlir::grt::Kernel::RingAttention &&
+                    kernel.getKernel() != mlir::grt::Kernel::RingAttentionGrad))
+      continue;
+    ++steps.all;
+    steps.besideShifts += shifted > progress.at(stream)[gather];
+  }
+  return steps;
+}
+
+/// Each step but the last runs beside the shifts to the next one, forward,
+/// backward and recomputed, and no event is too much.
+TEST_F(StreamTest, StepsOfARingRunBesideShifts) {
+  for (const char *text : {"ring4", "sring4.ckpt", "tp2.ring2", "sdp2.ring2"}) {
+    const Strategy strategy = llvm::cantFail(Strategy::parse(text));
+    const int64_t ranks =
+        strategy.degree(strategy.on(::galvatron::LayerAxis::Context));
+    int64_t functions = 0;
+    compile(
+        uniformPlan(model, 1, strategy, 4 * strategy.sampleShards(), 4, "1f1b"),
+        "f32", [&](ModuleOp module) {
+          for (auto func : module.getOps<mlir::grt::FuncOp>()) {
+            const RingSteps steps = stepsOf(func);
+            if (steps.all == 0)
+              continue;
+            ++functions;
+            EXPECT_EQ(steps.all, ranks);
+            EXPECT_EQ(steps.besideShifts, ranks - 1);
+            size_t count = 0;
+            for (Operation &op : func.getBody().front())
+              count += isEvent(op);
+            for (size_t left = 0; left < count; ++left)
+              EXPECT_FALSE(isSoundWithout(func, left))
+                  << func.getSymName().str() << " event operation " << left;
+          }
+        });
+    EXPECT_EQ(functions, strategy.checkpoint() ? 3 : 2) << text;
+  }
+}
+
 /// By layer "f" and "b" where it is gathered ahead in that direction.
 TEST_F(StreamTest, ParametersAreGatheredAhead) {
   auto expectAhead = [&](const TwinPlan &plan,

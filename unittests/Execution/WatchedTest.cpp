@@ -101,6 +101,18 @@ TEST_F(WatchedTest, EveryStrategyOfEightRanks) {
       }
 }
 
+/// Shifts beside kernels, in communicators that other streams use as well.
+TEST_F(WatchedTest, StepsOfARing) {
+  TwinModel model;
+  for (const char *text : {"ring4", "sring2.sdp2.ckpt", "tp2.ring2"}) {
+    const Strategy strategy = strategyOf(text);
+    expectClean(
+        model,
+        uniformPlan(model, 1, strategy, 4 * strategy.sampleShards(), 2, "1f1b"),
+        "bf16");
+  }
+}
+
 TEST_F(WatchedTest, RandomMixedPlans) {
   TwinModel model;
   std::mt19937 generator(31);

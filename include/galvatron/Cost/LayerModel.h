@@ -80,6 +80,17 @@ struct LayerCollective {
   bool operator==(const LayerCollective &other) const = default;
 };
 
+/// Calls of a collective inside a function that run, on devices with streams,
+/// beside one computation of that function: the shifts of a ring's keys to the
+/// next step beside the attention of the step that has them still.
+struct OverlappedCollective {
+  LayerCollective calls; ///< LayerFootprint::collectives counts them as well
+  /// The computation: a product, or the bytes that it moves.
+  ProductWork product;
+  double movedBytes = 0;
+  int64_t times = 1; ///< a function has so many that are alike
+};
+
 /// Bytes of a layer's temporaries, from where these begin, that collectives of
 /// its functions read or write.
 struct CollectiveBuffer {
@@ -170,6 +181,7 @@ struct LayerFootprint {
 
   // Communication.
   llvm::SmallVector<LayerCollective, 6> collectives;
+  llvm::SmallVector<OverlappedCollective, 0> overlapped;
 
   /// Adds calls of a collective; those that move nothing are left out, and
   /// calls on buffers of the size of others are counted with them.

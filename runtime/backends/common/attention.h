@@ -140,6 +140,79 @@ void forEachBlockOfQueries(const Call &call, const Arguments &a, Zero zero,
   });
 }
 
+/// Sets what all runs of a step of a ring share: buffers, of which those of
+/// sums are `oSums`, or backward `dqSums`, `dkSums` and `dvSums`, the heads,
+/// and where they stand among all.
+template <class K, class T, class Call, class Arguments>
+void readStepOfRing(const Call &call, Arguments &a) {
+  using Sum = std::remove_pointer_t<decltype(a.lse)>;
+  const auto n = call.template ints<K>();
+  a.q = call.template buffer<T>(K::q);
+  a.k = call.template buffer<T>(K::k);
+  a.v = call.template buffer<T>(K::v);
+  a.lse = call.template buffer<Sum>(K::lse);
+  if constexpr (isBackward<K>) {
+    a.o = call.template buffer<T>(K::o);
+    a.dout = call.template buffer<T>(K::dout);
+    a.dqSums = call.template buffer<Sum>(K::dq);
+    a.dkSums = call.template buffer<Sum>(K::dk);
+    a.dvSums = call.template buffer<Sum>(K::dv);
+  } else {
+    a.oSums = call.template buffer<Sum>(K::o);
+  }
+  a.samples = 1;
+  readAttentionHeads<K>(call, a);
+  a.causal = n.causal != 0;
+  a.scale = call.real(K::scale);
+  a.firstHead = call.firstHead(a.heads, false);
+  a.globalHeads = call.globalHeads(a.heads, false);
+  a.globalQueries = n.length;
+}
+
+/// A step of a ring: calls `run(part)` for each run of queries that this rank's
+/// block has of a sample and each run of keys that the step's block has of it,
+/// unless the queries see none of them. Two runs are the same rows or have none
+/// in common. Throws CallError where the sizes are not those of such blocks.
+template <class K, class Call, class Arguments, class Run>
+void forEachRunOfStep(const Call &call, const Arguments &a, Run run) {
+  const auto n = call.template ints<K>();
+  const int64_t block = call.blockOfStep(n.Tq, n.allRows, n.distance);
+  const int64_t width = n.heads * n.headDim;
+  call.samplesOfBlocks(n.Tq, n.length);
+  const int32_t *mask = call.template buffer<const int32_t>(K::mask, n.hasMask);
+  call.forEachRowRun(n.Tq, n.length, n.balanced, [&](const auto &queries) {
+    call.forEachRowRunOf(
+        block, n.Tk, n.length, n.balanced, [&](const auto &keys) {
+          if (keys.sample != queries.sample ||
+              (a.causal && keys.first >= queries.first + queries.count))
+            return;
+          Arguments part = a;
+          const int64_t key = keys.row * n.kvHeads * n.headDim;
+          part.q += queries.row * width;
+          part.k += key;
+          part.v += key;
+          part.lse += queries.row * n.heads;
+          if (mask)
+            part.mask = mask + keys.sample * n.length + keys.first;
+          if constexpr (isBackward<K>) {
+            part.o += queries.row * width;
+            part.dout += queries.row * width;
+            part.dqSums += queries.row * width;
+            part.dkSums += key;
+            part.dvSums += key;
+          } else {
+            part.oSums += queries.row * width;
+          }
+          part.queryRows = queries.count;
+          part.keyRows = keys.count;
+          part.firstSample = call.at().first_sample + queries.sample;
+          part.firstQuery = queries.first;
+          part.firstKey = keys.first;
+          run(part);
+        });
+  });
+}
+
 } // namespace grt
 
 #endif // GRT_BACKENDS_COMMON_ATTENTION_H

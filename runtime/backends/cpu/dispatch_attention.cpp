@@ -149,79 +149,30 @@ template <class T> void runAttentionGrad(const Call &call) {
 
 namespace {
 
-/// A step of a ring: the runs of queries that this rank's block has of each
-/// sample see those of keys that another block has, in the order of the block.
+/// A step of a ring, whose sums are empty before the first one.
 template <class K, class T> void ringAttention(const Call &call) {
   using A = Accumulator<T>;
   const auto n = call.ints<K>();
-  const int64_t block = call.blockOfStep(n.Tq, n.allRows, n.distance);
-  const int64_t width = n.heads * n.headDim;
-  call.samplesOfBlocks(n.Tq, n.length);
   AttentionArguments<T> a = {};
-  a.q = call.buffer<T>(K::q);
-  a.k = call.buffer<T>(K::k);
-  a.v = call.buffer<T>(K::v);
-  a.lse = call.buffer<A>(K::lse);
-  a.samples = 1;
-  readAttentionHeads<K>(call, a);
-  a.causal = n.causal != 0;
-  a.scale = call.real(K::scale);
+  readStepOfRing<K, T>(call, a);
   DropoutStream stream;
   if (dropoutStream(call, call.real(K::dropout), n.opIndex, stream))
     a.dropout = &stream;
-  a.firstHead = call.firstHead(a.heads, false);
-  a.globalHeads = call.globalHeads(a.heads, false);
-  a.globalQueries = n.length;
+  const bool begins = !call.add(n.acc);
+  const int64_t queries = n.Tq * n.heads, keys = n.Tk * n.kvHeads;
   if constexpr (isBackward<K>) {
-    a.o = call.buffer<T>(K::o);
-    a.dout = call.buffer<T>(K::dout);
-    a.dqSums = call.buffer<A>(K::dq);
-    a.dkSums = call.buffer<A>(K::dk);
-    a.dvSums = call.buffer<A>(K::dv);
-    if (!call.add(n.acc)) {
-      std::fill_n(a.dqSums, n.Tq * width, A(0));
-      std::fill_n(a.dkSums, n.Tk * n.kvHeads * n.headDim, A(0));
-      std::fill_n(a.dvSums, n.Tk * n.kvHeads * n.headDim, A(0));
+    if (begins) {
+      std::fill_n(a.dqSums, queries * n.headDim, A(0));
+      std::fill_n(a.dkSums, keys * n.headDim, A(0));
+      std::fill_n(a.dvSums, keys * n.headDim, A(0));
     }
-  } else {
-    a.oSums = call.buffer<A>(K::o);
-    if (!call.add(n.acc)) {
-      std::fill_n(a.oSums, n.Tq * width, A(0));
-      std::fill_n(a.lse, n.Tq * n.heads, -std::numeric_limits<A>::infinity());
-    }
+  } else if (begins) {
+    std::fill_n(a.oSums, queries * n.headDim, A(0));
+    std::fill_n(a.lse, queries, -std::numeric_limits<A>::infinity());
   }
-  const int32_t *mask = call.buffer<const int32_t>(K::mask, n.hasMask);
-  call.forEachRowRun(n.Tq, n.length, n.balanced, [&](const auto &queries) {
-    call.forEachRowRunOf(
-        block, n.Tk, n.length, n.balanced, [&](const auto &keys) {
-          if (keys.sample != queries.sample ||
-              (a.causal && keys.first >= queries.first + queries.count))
-            return;
-          AttentionArguments<T> part = a;
-          const int64_t key = keys.row * n.kvHeads * n.headDim;
-          part.q += queries.row * width;
-          part.k += key;
-          part.v += key;
-          part.lse += queries.row * n.heads;
-          if (mask)
-            part.mask = mask + keys.sample * n.length + keys.first;
-          if constexpr (isBackward<K>) {
-            part.o += queries.row * width;
-            part.dout += queries.row * width;
-            part.dqSums += queries.row * width;
-            part.dkSums += key;
-            part.dvSums += key;
-          } else {
-            part.oSums += queries.row * width;
-          }
-          part.queryRows = queries.count;
-          part.keyRows = keys.count;
-          part.firstSample = call.at().first_sample + queries.sample;
-          part.firstQuery = queries.first;
-          part.firstKey = keys.first;
-          part.diagonal = queries.first - keys.first;
-          shareOutAttention<K>(call, part, 0);
-        });
+  forEachRunOfStep<K>(call, a, [&](AttentionArguments<T> &part) {
+    part.diagonal = part.firstQuery - part.firstKey;
+    shareOutAttention<K>(call, part, 0);
   });
 }
 

@@ -449,23 +449,64 @@ template <class T> void runCachedAttention(const Call &call) {
   refuseKept(call);
 }
 
-/// Throws for the kernels of attention in a ring.
-static void refuseRing(uint32_t kernel) {
-  throw CallError(std::string("kernel ") + kernelForms[kernel].name +
-                  " is not of the cuda backend: attention in a ring (ring, "
-                  "sring) runs on CPU ranks");
+namespace {
+
+/// Sets the sums of a ring to those of no keys.
+template <class K, class T>
+void beginSums(const Call &call, const AttentionArguments<T> &a) {
+  const auto n = call.ints<K>();
+  Queue queue = call.queue();
+  if constexpr (isBackward<K>) {
+    auto zero = [&](auto *sums, int64_t elements) {
+      gpu::fill(queue.stream, sums, 0, uint64_t(elements) * sizeof(*sums));
+    };
+    zero(a.dqSums, n.Tq * n.heads * n.headDim);
+    zero(a.dkSums, n.Tk * n.kvHeads * n.headDim);
+    zero(a.dvSums, n.Tk * n.kvHeads * n.headDim);
+  } else {
+    AttentionArguments<T> none = a;
+    none.queryRows = n.Tq;
+    none.causal = false;
+    none.begins = true;
+    cuda::attention(queue, none);
+  }
 }
 
+/// A step of a ring.
+template <class K, class T> void ringAttention(const Call &call) {
+  const auto n = call.ints<K>();
+  call.checkScratch(K::scratch, grt_cuda_attention_scratch_bytes(
+                                    n.samples, n.Tq, n.Tk, n.heads, n.kvHeads,
+                                    n.headDim, sizeof(T), isBackward<K>));
+  AttentionArguments<T> a = {};
+  readStepOfRing<K, T>(call, a);
+  if constexpr (isBackward<K>)
+    a.delta = call.buffer<Accumulator<T>>(K::scratch);
+  a.dropout = dropoutKeyOf(call, call.real(K::dropout), n.opIndex);
+  if (!call.add(n.acc))
+    beginSums<K>(call, a);
+  forEachRunOfStep<K>(call, a, [&](AttentionArguments<T> &part) {
+    // Keys of other rows than the queries' stand in front of all of these, so
+    // that causal queries see them all.
+    part.causal = a.causal && part.firstKey == part.firstQuery;
+    launchAttention<K>(call, part);
+  });
+}
+
+} // namespace
+
 template <class T> void runRingAttention(const Call &call) {
-  refuseRing(call.op().kernel);
+  ringAttention<kernels::RingAttention, T>(call);
 }
 
 template <class T> void runRingAttentionGrad(const Call &call) {
-  refuseRing(call.op().kernel);
+  ringAttention<kernels::RingAttentionGrad, T>(call);
 }
 
 template <class T> void runRound(const Call &call) {
-  refuseRing(call.op().kernel);
+  using K = kernels::Round;
+  roundSums<T>(call.queue(), call.ints<K>().n,
+               call.buffer<Accumulator<T>>(K::x), call.buffer<T>(K::y));
 }
 
 namespace {
@@ -879,19 +920,8 @@ void launchCall(const grt_call &call) {
                       : entry.bf16)(Call(call));
 }
 
-/// Throws for a step of a ring when a program is loaded, and not in its first
-/// step.
-static void refuseRings(const grt_kernel_op &op) {
-  visitKernel(op.kernel, [&](auto kernel) {
-    if constexpr (requires { intsOf<decltype(kernel)>(op).distance; })
-      refuseRing(op.kernel);
-    return true;
-  });
-}
-
 void prepareCall(Rank &rank, const grt_kernel_op &op) {
   checkForm(op);
-  refuseRings(op);
   rank.queue(nameOf(op)); // its workspace
   if (isProduct(op.kernel) && rank.products)
     prepareProduct(rank, op);

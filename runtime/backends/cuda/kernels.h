@@ -100,6 +100,9 @@ template <class T>
 void add(const Queue &queue, int64_t n, const T *a, const T *b, T *y);
 template <class T>
 void scale(const Queue &queue, int64_t n, const T *x, T *y, double factor);
+/// y = x, rounded.
+template <class T>
+void roundSums(const Queue &queue, int64_t n, const Accumulator<T> *x, T *y);
 template <class T>
 void positionAdd(const Queue &queue, int64_t samples, int64_t t, int64_t width,
                  const T *x, const T *table, T *y);
@@ -377,7 +380,17 @@ template <class T> struct AttentionArguments {
   /// dropout is keyed by them.
   int64_t globalQueries, firstQuery;
   bool addsKeys; ///< dk and dv are added to what is there
+  /// Of a step of a ring, what stands in the place of o, or backward of dq, dk
+  /// and dv: sums over steps, which others have added to, as to lse. Null: no
+  /// ring.
+  Accumulator<T> *oSums, *dqSums, *dkSums, *dvSums;
+  bool begins;      ///< forward: nothing is there to add to
+  int64_t firstKey; ///< number of the first key in its sample
 };
+/// True if kernels for steps of a ring are wanted.
+template <class T> bool isInRing(const AttentionArguments<T> &a) {
+  return a.oSums || a.dqSums;
+}
 constexpr int64_t mostHeadDim = 256;
 template <class T>
 void attention(const Queue &queue, const AttentionArguments<T> &arguments);

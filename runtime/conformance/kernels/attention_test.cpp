@@ -70,6 +70,8 @@ class Attention : public KernelTest {
 protected:
   void blocksOfQueries(int64_t length, int64_t heads, int64_t kvHeads,
                        int64_t dim);
+  void stepsOfARing(int64_t length, int64_t heads, int64_t kvHeads,
+                    int64_t dim);
 
   /// 1 / (1 - p) or 0, from the definition in grt/philox.h.
   double factor(const Problem &p, int64_t s, int64_t h, int64_t i,
@@ -727,8 +729,9 @@ TEST_P(Attention, blocks_of_queries_of_wide_heads_recombine) {
 /// other. What the steps give together is what whole samples do, gradients of
 /// keys in the order in which the ranks add to them; rows are in order or
 /// balanced, and without causal masking key masks stay.
-TEST_P(Attention, steps_of_a_ring_recombine) {
-  const int64_t samples = 2, length = 18, heads = 4, kvHeads = 2, dim = 5;
+void Attention::stepsOfARing(int64_t length, int64_t heads, int64_t kvHeads,
+                             int64_t dim) {
+  const int64_t samples = 2;
   const int64_t ranks = 3, own = samples * length / ranks;
   const int64_t width = heads * dim, kvWidth = kvHeads * dim;
   const int64_t rows = samples * length;
@@ -798,15 +801,6 @@ TEST_P(Attention, steps_of_a_ring_recombine) {
                                            *sum,  *stats, *scratch};
         if (masked)
           arguments.push_back(*mask);
-        if (backend().device) {
-          EXPECT_NE(device
-                        .refused(GRT_KERNEL_RING_ATTENTION, arguments,
-                                 stepInts(step), reals)
-                        .find("attention in a ring (ring, sring) runs on CPU "
-                              "ranks"),
-                    std::string::npos);
-          return;
-        }
         device.run(GRT_KERNEL_RING_ATTENTION, arguments, stepInts(step), reals);
       }
       expectNear(sum->read(), part(o->read(), rank), "o",
@@ -841,6 +835,18 @@ TEST_P(Attention, steps_of_a_ring_recombine) {
       expectNear(dvs[rank], part(dv->read(), rank), "dv", rough, 1e-13, 0.5);
     }
   }
+}
+
+TEST_P(Attention, steps_of_a_ring_recombine) {
+  stepsOfARing(/*length=*/18, /*heads=*/4, /*kvHeads=*/2, /*dim=*/5);
+}
+
+/// Heads of several parts of columns, and those that kernels for tensor cores
+/// take, of several tiles, with runs of keys at multiples of four.
+TEST_P(Attention, steps_of_a_ring_of_wide_heads_recombine) {
+  stepsOfARing(/*length=*/36, /*heads=*/2, /*kvHeads=*/1, /*dim=*/80);
+  if (dtype() == GRT_BF16)
+    stepsOfARing(/*length=*/108, /*heads=*/2, /*kvHeads=*/1, /*dim=*/64);
 }
 
 TEST_P(Attention, evaluation_drops_nothing) {

@@ -352,16 +352,19 @@ private:
 
   /// Gathers of parameters and sums of their gradients have streams of their
   /// own, or none of the program has: what is in a queue beside others runs in
-  /// another order on other ranks.
+  /// another order on other ranks. Shifts may be on that of gathers, where
+  /// kernels run beside them, or on that of kernels.
   std::string wrongStream(const grt_collective_op &op) {
     const bool gathers =
         op.collective == GRT_ALL_GATHER && op.in.region == GRT_REGION_PARAMETER;
     const bool sums = op.collective == GRT_REDUCE_SCATTER &&
                       op.out.region == GRT_REGION_GRADIENT;
-    const uint32_t own = gathers ? GRT_STREAM_GATHER
-                         : sums  ? GRT_STREAM_GRADIENT
-                                 : GRT_STREAM_COMPUTE;
-    if (!onStreams && (gathers || sums))
+    const bool aside =
+        op.collective == GRT_SHIFT && op.stream == GRT_STREAM_GATHER;
+    const uint32_t own = gathers || aside ? GRT_STREAM_GATHER
+                         : sums           ? GRT_STREAM_GRADIENT
+                                          : GRT_STREAM_COMPUTE;
+    if (!onStreams && (gathers || sums || aside))
       onStreams = op.stream != GRT_STREAM_COMPUTE;
     const uint32_t expected =
         onStreams.value_or(false) ? own : uint32_t(GRT_STREAM_COMPUTE);

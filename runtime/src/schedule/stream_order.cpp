@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "grt/stream_order.h"
+#include "grt/abi.h"
 
 #include <algorithm>
 
@@ -16,10 +17,17 @@ bool overlap(const ByteUse &a, const ByteUse &b) {
   return a.memory == b.memory && a.begin < b.end && b.begin < a.end;
 }
 
+/// True if groups of two axes may have two ranks in common. All groups of one
+/// axis share a communicator; parameters may be cut among the ranks that divide
+/// rows. Groups of other axes share one rank only.
+bool shareRanks(int one, int other) {
+  auto are = [&](int a, int b) { return one == a && other == b; };
+  return one >= 0 && (one == other || are(GRT_AXIS_SDP, GRT_AXIS_CP) ||
+                      are(GRT_AXIS_CP, GRT_AXIS_SDP));
+}
+
 bool conflict(const Operation &a, const Operation &b) {
-  // All groups of one axis share a communicator. Groups of different axes share
-  // one rank only.
-  if (a.axis >= 0 && a.axis == b.axis)
+  if (shareRanks(a.axis, b.axis))
     return true;
   for (const ByteUse &first : a.uses)
     for (const ByteUse &second : b.uses)

@@ -150,3 +150,57 @@ grt.func @joined_at_the_end {
   // CHECK-NEXT: }
   grt.all_gather %shard to %full over sdp : memref<64xf32> to memref<2x64xf32>
 }
+
+// Keys of a ring's next step arrive beside the attention of this one, which
+// waits for nothing: the shift waits for what stands in front of its buffer's
+// begin, and the next step for the shift. What comes home is used at once and
+// stays on compute, behind the shift over the same axis.
+// CHECK-LABEL: grt.func @ring
+grt.func @ring {
+  %q = grt.buffer stash at 0 : memref<16x8xf32>
+  %k = grt.buffer stash at 512 : memref<16x8xf32>
+  %dk = grt.buffer stash at 1024 : memref<16x8xf32>
+  %o = grt.buffer output at 0 : memref<16x8xf32>
+  %next = grt.buffer transient : memref<16x8xf32>
+  %home = grt.buffer transient : memref<16x8xf32>
+  // CHECK: grt.record 0 on compute
+  // CHECK-NEXT: grt.begin %[[NEXT:.*]] :
+  // CHECK-NEXT: grt.wait 0 on gather
+  // CHECK-NEXT: grt.shift %{{.*}} to %[[NEXT]] by 1 over cp on gather
+  // CHECK-NEXT: grt.record 1 on gather
+  // CHECK-NEXT: grt.kernel add
+  // CHECK-NEXT: grt.begin
+  // CHECK-NEXT: grt.wait 1 on compute
+  // CHECK-NEXT: grt.shift %{{.*}} by 1 over cp :
+  // CHECK-NEXT: grt.kernel add(%{{.*}}, %[[NEXT]], %{{.*}})
+  // CHECK-NOT: record
+  // CHECK: }
+  grt.begin %next : memref<16x8xf32>
+  grt.shift %k to %next by 1 over cp : memref<16x8xf32> to memref<16x8xf32>
+  grt.kernel add(%q, %k, %o) ints [128] : memref<16x8xf32>, memref<16x8xf32>, memref<16x8xf32>
+  grt.begin %home : memref<16x8xf32>
+  grt.shift %dk to %home by 1 over cp : memref<16x8xf32> to memref<16x8xf32>
+  grt.kernel add(%home, %next, %o) ints [128] : memref<16x8xf32>, memref<16x8xf32>, memref<16x8xf32>
+  grt.end %next : memref<16x8xf32>
+  grt.end %home : memref<16x8xf32>
+}
+
+// Parameters may be cut among the ranks of a ring: a scatter of gradients waits
+// for a shift before it, on which nothing else of it depends.
+// CHECK-LABEL: grt.func @ring_beside_scatter
+grt.func @ring_beside_scatter {
+  %q = grt.buffer stash at 0 : memref<16x8xf32>
+  %k = grt.buffer stash at 512 : memref<16x8xf32>
+  %grads = grt.buffer stash at 1024 : memref<4x64xf32>
+  %sum = grt.buffer gradient at 0 : memref<64xf32>
+  %next = grt.buffer output at 0 : memref<16x8xf32>
+  // CHECK: grt.shift %{{.*}} over cp on gather
+  // CHECK-NEXT: grt.record 1 on gather
+  // CHECK-NEXT: grt.kernel add
+  // CHECK-NEXT: grt.wait 1 on gradient
+  // CHECK-NEXT: grt.reduce_scatter %{{.*}} over sdp acc 2 on gradient
+  grt.shift %k to %next by 1 over cp : memref<16x8xf32> to memref<16x8xf32>
+  grt.kernel add(%q, %k, %q) ints [128] : memref<16x8xf32>, memref<16x8xf32>, memref<16x8xf32>
+  grt.reduce_scatter %grads to %sum over sdp acc 2 : memref<4x64xf32> to memref<64xf32>
+  grt.kernel add(%q, %next, %q) ints [128] : memref<16x8xf32>, memref<16x8xf32>, memref<16x8xf32>
+}

@@ -27,9 +27,29 @@ MemoryRegion regionOf(Value value) {
   return resolveBuffer(value).buffer.getRegion();
 }
 
+/// True if a kernel stands between a shift and the first use of what it
+/// brings: a step of attention that has keys already, in front of the one that
+/// waits for the next.
+bool hasKernelBeside(ShiftOp shift) {
+  const BufferOp brought = resolveBuffer(shift.getDestination()).buffer;
+  for (Operation *op = shift->getNextNode(); op; op = op->getNextNode()) {
+    if (isa<BufferOp, ViewOp>(op))
+      continue;
+    if (llvm::any_of(op->getOperands(), [&](Value operand) {
+          return isa<MemRefType>(operand.getType()) &&
+                 resolveBuffer(operand).buffer == brought;
+        }))
+      return false;
+    if (isa<KernelOp>(op))
+      return true;
+  }
+  return false;
+}
+
 /// Puts collectives that kernels need not wait for at once on streams of their
 /// own.
 void assignStreams(FuncOp func) {
+  int shiftsAside = 0;
   for (Operation &op : func.getBody().front()) {
     if (auto gather = dyn_cast<AllGatherOp>(op)) {
       if (regionOf(gather.getSource()) == MemoryRegion::Parameter)
@@ -37,6 +57,11 @@ void assignStreams(FuncOp func) {
     } else if (auto scatter = dyn_cast<ReduceScatterOp>(op)) {
       if (regionOf(scatter.getDestination()) == MemoryRegion::Gradient)
         scatter.setStream(Stream::Gradient);
+    } else if (auto shift = dyn_cast<ShiftOp>(op)) {
+      if (shiftsAside < kMostShiftsAside && hasKernelBeside(shift)) {
+        shift.setStream(Stream::Gather);
+        ++shiftsAside;
+      }
     }
   }
 }

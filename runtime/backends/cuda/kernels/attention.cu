@@ -23,6 +23,9 @@
 // has a head of a part of the windows, and sums of its own for the table's
 // column of that head.
 //
+// In a step of a ring, keys and queries have places of their own in the sample,
+// and results are added to what other steps left (ring.h).
+//
 // With S = samples * heads * Tq * Tk * headDim (half of that if causal):
 // forward 4 S operations, the gradient of queries 6 S, of keys and values 8 S.
 // All are bound by shared memory, at about 5 operations for every word read.
@@ -31,6 +34,7 @@
 
 #include "elements.h"
 #include "kernels.h"
+#include "ring.h"
 
 namespace grt::cuda {
 namespace {
@@ -154,6 +158,41 @@ __device__ inline uint32_t keptOfKeys(const Mask &mask, int64_t query,
   uint32_t kept = 0;
   for (int c = 0; c < rowsPerWarp; ++c)
     kept |= uint32_t(block.lane[c] >= mask.threshold) << c;
+  return kept;
+}
+
+/// Whether one weight is kept, of a key with any number.
+__device__ inline uint32_t keptOf(const Mask &mask, int64_t query,
+                                  int64_t key) {
+  PhiloxBlock block = dropoutBlock(mask.key, mask.firstRow + uint64_t(query),
+                                   uint32_t(key / 4), mask.opIndex);
+  uint32_t four = 0;
+  for (int c = 0; c < 4; ++c)
+    four |= uint32_t(block.lane[c] >= mask.threshold) << c;
+  return four >> (key % 4) & 1u;
+}
+/// The same as above of keys that begin anywhere, as those of a ring's step do:
+/// a lane asks for what it needs.
+__device__ inline uint32_t keptOfRing(const Mask &mask, int64_t firstQuery,
+                                      int64_t firstKey) {
+  if (firstKey % 4 == 0)
+    return keptOfQueries(mask, firstQuery, firstKey);
+  uint32_t kept = 0;
+#pragma unroll 1
+  for (int r = 0; r < rowsPerWarp; ++r)
+    kept |=
+        keptOf(mask, firstQuery + r, firstKey + int(threadIdx.x) % warpSize_)
+        << r;
+  return kept;
+}
+__device__ inline uint32_t keptOfRingKeys(const Mask &mask, int64_t query,
+                                          int64_t firstKey) {
+  if (firstKey % 4 == 0)
+    return keptOfKeys(mask, query, firstKey);
+  uint32_t kept = 0;
+#pragma unroll 1
+  for (int c = 0; c < rowsPerWarp; ++c)
+    kept |= keptOf(mask, query, firstKey + c) << c;
   return kept;
 }
 
@@ -325,7 +364,36 @@ template <int Parts> constexpr int ownElements = ownRows * Parts * partColumns;
 constexpr int tileElements = tileRows * tileStride;
 constexpr int weightElements = ownRows * tileRows;
 
-template <class T, int Parts, bool More>
+/// Writes the mean of the values that one query of a step has seen, with what
+/// is there of other steps; all lanes of a warp call it.
+template <class T, int Parts>
+__device__ void
+storeStep(const AttentionArguments<T> &a, const HeadOfQueries<T> &head,
+          int64_t query, Accumulator<T> maximum, Accumulator<T> sum,
+          const Accumulator<T> (&out)[Parts][rowsPerWarp][laneColumns], int r) {
+  using A = Accumulator<T>;
+  const int lane = int(threadIdx.x) % warpSize_;
+  A *lse = a.lse + head.statistics + query;
+  const auto merged =
+      mergeMeans(a.begins ? -infinity<A>() : *lse, A(maximum + logarithm(sum)));
+  // Every lane has read it.
+  __syncwarp();
+  if (lane == 0)
+    *lse = merged.lse;
+  const A factor = (sum > A(0) ? A(1) / sum : A(sum)) * merged.own;
+  for (int part = 0; part < Parts; ++part)
+    for (int c = 0; c < laneColumns; ++c) {
+      int64_t column = part * partColumns + lane + c * warpSize_;
+      if (column >= a.headDim)
+        continue;
+      A &o = a.oSums[head.out + query * a.heads * a.headDim + column];
+      A before = a.begins ? A(0) : o * merged.before;
+      o = before + out[part][r][c] * factor;
+    }
+}
+
+/// `Ring`: a step of one.
+template <class T, int Parts, bool More, bool Ring = false>
 __global__ void __launch_bounds__(attentionThreads)
     attentionKernel(AttentionArguments<T> a) {
   using A = Accumulator<T>;
@@ -355,7 +423,9 @@ __global__ void __launch_bounds__(attentionThreads)
       loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
       scorePart(own, width, part, tile, score);
     }
-    uint32_t kept = mask.active ? keptOfQueries(mask, firstQuery, j0) : ~0u;
+    uint32_t kept = !mask.active ? ~0u
+                    : Ring       ? keptOfRing(mask, firstQuery, a.firstKey + j0)
+                                 : keptOfQueries(mask, firstQuery, j0);
     __syncwarp();
     for (int r = 0; r < rowsPerWarp; ++r) {
       bool seen = sees<More>(a, head.sample, firstQuery + r, j0 + lane);
@@ -387,6 +457,10 @@ __global__ void __launch_bounds__(attentionThreads)
     int64_t query = firstQuery + r;
     if (query >= a.queryRows)
       continue;
+    if constexpr (Ring) {
+      storeStep<T, Parts>(a, head, query, maximum[r], sum[r], out, r);
+      continue;
+    }
     A inverse = sum[r] > A(0) ? A(1) / sum[r] : A(sum[r]);
     for (int part = 0; part < Parts; ++part)
       for (int c = 0; c < laneColumns; ++c) {
@@ -477,7 +551,7 @@ enum class Sums { None, Distances, Table };
 
 /// The gradient of the block's queries from `begin` on; `sums` are those of
 /// distances or of a table.
-template <class T, int Parts, Sums Kind, bool More = false>
+template <class T, int Parts, Sums Kind, bool More = false, bool Ring = false>
 __device__ void queryGradRows(const AttentionArguments<T> &a,
                               const HeadOfQueries<T> &head, int64_t begin,
                               Accumulator<T> *sums) {
@@ -522,7 +596,9 @@ __device__ void queryGradRows(const AttentionArguments<T> &a,
       loadTile(head.k, a.kStride, j0, a.keyRows, a.headDim, part, tile);
       scorePart(ownQ, width, part, tile, score);
     }
-    uint32_t kept = mask.active ? keptOfQueries(mask, firstQuery, j0) : ~0u;
+    uint32_t kept = !mask.active ? ~0u
+                    : Ring       ? keptOfRing(mask, firstQuery, a.firstKey + j0)
+                                 : keptOfQueries(mask, firstQuery, j0);
     __syncwarp();
     for (int r = 0; r < rowsPerWarp; ++r) {
       bool seen = sees<More>(a, head.sample, firstQuery + r, j0 + lane);
@@ -551,6 +627,17 @@ __device__ void queryGradRows(const AttentionArguments<T> &a,
       weighPart(weights, tile, out[part]);
     }
   }
+  if constexpr (Ring) {
+    A *dq = a.dqSums + (head.q - a.q);
+    for (int r = 0; r < rowsPerWarp; ++r)
+      for (int part = 0; part < Parts; ++part)
+        for (int c = 0; c < laneColumns; ++c) {
+          int64_t column = part * partColumns + lane + c * warpSize_;
+          if (firstQuery + r < a.queryRows && column < a.headDim)
+            dq[(firstQuery + r) * a.qStride + column] += out[part][r][c];
+        }
+    return;
+  }
   T *dq = a.dq + (head.q - a.q);
   for (int r = 0; r < rowsPerWarp; ++r)
     for (int part = 0; part < Parts; ++part)
@@ -562,12 +649,12 @@ __device__ void queryGradRows(const AttentionArguments<T> &a,
       }
 }
 
-template <class T, int Parts, bool More>
+template <class T, int Parts, bool More, bool Ring = false>
 __global__ void __launch_bounds__(attentionThreads)
     queryGradKernel(AttentionArguments<T> a) {
-  queryGradRows<T, Parts, Sums::None, More>(a, HeadOfQueries<T>(a, blockIdx.y),
-                                            int64_t(blockIdx.x) * ownRows,
-                                            nullptr);
+  queryGradRows<T, Parts, Sums::None, More, Ring>(
+      a, HeadOfQueries<T>(a, blockIdx.y), int64_t(blockIdx.x) * ownRows,
+      nullptr);
 }
 
 template <class T, int Parts, bool More>
@@ -623,7 +710,7 @@ __global__ void __launch_bounds__(attentionThreads)
 }
 
 /// `Adds`: to the gradients of keys and values that are there.
-template <class T, int Parts, bool More, bool Adds = false>
+template <class T, int Parts, bool More, bool Adds = false, bool Ring = false>
 __global__ void __launch_bounds__(attentionThreads)
     keyGradKernel(AttentionArguments<T> a) {
   using A = Accumulator<T>;
@@ -675,7 +762,10 @@ __global__ void __launch_bounds__(attentionThreads)
       bool in = query < a.queryRows;
       A lse = in ? a.lse[head.statistics + query] : A(0);
       A delta = in ? a.delta[head.statistics + query] : A(0);
-      uint32_t kept = mask.active ? keptOfKeys(mask, query, firstKey) : ~0u;
+      uint32_t kept = !mask.active ? ~0u
+                      : Ring
+                          ? keptOfRingKeys(mask, query, a.firstKey + firstKey)
+                          : keptOfKeys(mask, query, firstKey);
       __syncwarp();
       for (int r = 0; r < rowsPerWarp; ++r) {
         A slope = scale;
@@ -712,6 +802,13 @@ __global__ void __launch_bounds__(attentionThreads)
         int64_t column = part * partColumns + lane + c * warpSize_;
         if (firstKey + r >= a.keyRows || column >= a.headDim)
           continue;
+        if constexpr (Ring) {
+          a.dkSums[kPlace + (firstKey + r) * a.kStride + column] +=
+              sumK[part][r][c];
+          a.dvSums[vPlace + (firstKey + r) * a.vStride + column] +=
+              sumV[part][r][c];
+          continue;
+        }
         T &dk = a.dk[kPlace + (firstKey + r) * a.kStride + column];
         T &dv = a.dv[vPlace + (firstKey + r) * a.vStride + column];
         dk = narrow<T>(Adds ? sumK[part][r][c] + wide(dk) : sumK[part][r][c]);
@@ -796,8 +893,9 @@ void attention(const Queue &queue, const AttentionArguments<T> &whole) {
       int shared =
           (ownElements<parts> + tileElements + weightElements) * int(sizeof(A));
       launch(
-          hasMore(whole) ? attentionKernel<T, parts, true>
-                         : attentionKernel<T, parts, false>,
+          isInRing(whole)  ? attentionKernel<T, parts, false, true>
+          : hasMore(whole) ? attentionKernel<T, parts, true>
+                           : attentionKernel<T, parts, false>,
           dim3(blocksOver(a.queryRows, ownRows), unsigned(a.samples * a.heads)),
           dim3(attentionThreads), shared, queue.stream, a);
     });
@@ -847,12 +945,14 @@ void attentionGrad(const Queue &queue, const AttentionArguments<T> &whole) {
                dim3(1, heads), dim3(attentionThreads), queryBytes, queue.stream,
                a);
       else if (a.queryRows > 0 && !w.table)
-        launch(hasMore(a) ? queryGradKernel<T, parts, true>
-                          : queryGradKernel<T, parts, false>,
+        launch(isInRing(a)  ? queryGradKernel<T, parts, false, true>
+               : hasMore(a) ? queryGradKernel<T, parts, true>
+                            : queryGradKernel<T, parts, false>,
                dim3(blocksOver(a.queryRows, ownRows), heads),
                dim3(attentionThreads), queryBytes, queue.stream, a);
       if (a.keyRows > 0)
-        launch(a.addsKeys   ? keyGradKernel<T, parts, false, true>
+        launch(isInRing(a)  ? keyGradKernel<T, parts, false, false, true>
+               : a.addsKeys ? keyGradKernel<T, parts, false, true>
                : hasMore(a) ? keyGradKernel<T, parts, true>
                             : keyGradKernel<T, parts, false>,
                dim3(blocksOver(a.keyRows, ownRows),

@@ -178,6 +178,19 @@ template <class T> struct Clip {
   }
 };
 
+/// y = x, rounded. The bytes of both, once.
+template <class T> struct Round {
+  const Accumulator<T> *x;
+  T *y;
+  template <int N> __device__ void run(int64_t i) const {
+    const auto sums = load<N>(x + i);
+    Accumulator<T> value[N];
+    for (int e = 0; e < N; ++e)
+      value[e] = sums.at[e];
+    store<N>(y + i, narrowAll<T, N>(value));
+  }
+};
+
 /// dx = dy where |x| <= limit, else 0. 3w bytes an element.
 template <class T> struct ClipGrad {
   const T *x, *dy;
@@ -595,6 +608,11 @@ void reluGrad(const Queue &queue, int64_t n, const T *y, const T *dy, T *dx) {
 }
 
 template <class T>
+void roundSums(const Queue &queue, int64_t n, const Accumulator<T> *x, T *y) {
+  map<T>(queue, n, 0, {x, y}, Round<T>{x, y});
+}
+
+template <class T>
 void softCap(const Queue &queue, int64_t n, const T *x, T *y, double cap) {
   using A = Accumulator<T>;
   map<T>(queue, n, 0, {x, y}, SoftCap<T>{x, y, A(cap), A(1 / cap)});
@@ -797,6 +815,8 @@ void copyRows(const Queue &queue, int64_t rows, int64_t rowBytes,
                          bool);                                                \
   template void relu(const Queue &, int64_t, const T *, T *);                  \
   template void reluGrad(const Queue &, int64_t, const T *, const T *, T *);   \
+  template void roundSums(const Queue &, int64_t, const Accumulator<T> *,      \
+                          T *);                                                \
   template void softCap(const Queue &, int64_t, const T *, T *, double);       \
   template void softCapGrad(const Queue &, int64_t, const T *, const T *, T *, \
                             double);                                           \

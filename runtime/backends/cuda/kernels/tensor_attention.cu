@@ -34,6 +34,7 @@
 #include "elements.h"
 #include "kernels.h"
 #include "queries.h"
+#include "ring.h"
 #include "tensor_core.h"
 
 namespace grt::cuda {
@@ -259,6 +260,27 @@ __device__ void storeRows(const float (&sums)[D / 8][4], const float *factor,
         high += wide(there.at[1]);
       }
       store<2>(place, Pack<BF16, 2>{{narrow<BF16>(low), narrow<BF16>(high)}});
+    }
+  }
+}
+
+/// The same in a step of a ring, to sums times before[0] and before[1].
+template <int D>
+__device__ void addRows(const float (&sums)[D / 8][4], const float *factor,
+                        const float *before, float *to, int64_t stride,
+                        int first, int end) {
+  int lane = int(threadIdx.x) % warpSize_, g = lane / 4, t = lane % 4;
+  for (int half = 0; half < 2; ++half) {
+    int row = first + g + 8 * half;
+    if (row >= end)
+      continue;
+    for (int d = 0; d < D / 8; ++d) {
+      float *place = to + row * stride + 8 * d + 2 * t;
+      auto there = load<2>(place);
+      for (int c = 0; c < 2; ++c)
+        there.at[c] =
+            there.at[c] * before[half] + sums[d][2 * half + c] * factor[half];
+      store<2>(place, there);
     }
   }
 }
@@ -504,7 +526,8 @@ constexpr int forwardBlocks = together<D> && D <= 64 ? 4
 template <int D> constexpr int queryGradBlocks = D <= 80 ? 3 : 2;
 template <int D> constexpr int keyGradBlocks = together<D> && D <= 64 ? 3 : 2;
 
-template <int D, bool Drops>
+/// `Ring`: a step of one.
+template <int D, bool Drops, bool Ring = false>
 __global__ void __launch_bounds__(blockThreads, forwardBlocks<D>)
     tensorAttentionKernel(Arguments a) {
   constexpr int Tile = tileRows;
@@ -517,6 +540,8 @@ __global__ void __launch_bounds__(blockThreads, forwardBlocks<D>)
   const Mask<Drops> mask(a, head.sample, head.head);
   const int first = share.begin + warp * 16;
   const Rows<D> rows(share.begin, first);
+  // The number of key 0 in its sample.
+  const int numbered = Ring ? int(a.firstKey) : 0;
   // exp(scale x) is a power of two of this.
   const float scale = float(a.scale) * log2e;
 
@@ -570,7 +595,7 @@ __global__ void __launch_bounds__(blockThreads, forwardBlocks<D>)
     }
 #pragma unroll
     for (int n = 0; n < Tile / 8; ++n) {
-      const uint32_t kept = mask.ofQueries(first, j0 + 8 * n);
+      const uint32_t kept = mask.ofQueries(first, numbered + j0 + 8 * n);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float weight = quickPower(scores[n][i] * scale - base[i / 2]);
@@ -585,20 +610,38 @@ __global__ void __launch_bounds__(blockThreads, forwardBlocks<D>)
     end<D>(weights, sums);
   }
   float factor[2];
+  [[maybe_unused]] float before[2];
   for (int half = 0; half < 2; ++half) {
     for (int distance : {1, 2})
       total[half] += __shfl_xor_sync(~0u, total[half], distance);
     factor[half] = total[half] > 0 ? mask.keptScale / total[half] : total[half];
     int query = first + g + 8 * half;
+    if constexpr (Ring) {
+      const bool in = query < sight.queryRows;
+      float *lse = a.lse + head.statistics + (in ? query : 0);
+      const auto merged = mergeMeans(
+          in ? *lse : 0.0f, maximum[half] * float(a.scale) + logf(total[half]));
+      // The four lanes of the row have read it.
+      __syncwarp();
+      if (t == 0 && in)
+        *lse = merged.lse;
+      factor[half] *= merged.own;
+      before[half] = merged.before;
+      continue;
+    }
     if (t == 0 && query < sight.queryRows)
       a.lse[head.statistics + query] =
           maximum[half] * float(a.scale) + logf(total[half]);
   }
-  storeRows<D>(sums, factor, a.o + head.out, head.outStride, first,
+  if constexpr (Ring)
+    addRows<D>(sums, factor, before, a.oSums + head.out, head.outStride, first,
                sight.queryRows);
+  else
+    storeRows<D>(sums, factor, a.o + head.out, head.outStride, first,
+                 sight.queryRows);
 }
 
-template <int D, bool Drops>
+template <int D, bool Drops, bool Ring = false>
 __global__ void __launch_bounds__(blockThreads, queryGradBlocks<D>)
     tensorQueryGradKernel(Arguments a) {
   constexpr int Tile = tileRows, Step = together<D> ? tileRows : 32;
@@ -611,6 +654,8 @@ __global__ void __launch_bounds__(blockThreads, queryGradBlocks<D>)
   const Mask<Drops> mask(a, head.sample, head.head);
   const int first = share.begin + warp * 16;
   const Rows<D> rows(share.begin, first);
+  // The number of key 0 in its sample.
+  const int numbered = Ring ? int(a.firstKey) : 0;
   const float scale = float(a.scale) * log2e;
 
   const int j1 = sight.keysEnd(share.begin + ownRows);
@@ -667,7 +712,7 @@ __global__ void __launch_bounds__(blockThreads, queryGradBlocks<D>)
         hideKeys<Step>(sight, first, j, scores);
 #pragma unroll
       for (int n = 0; n < Step / 8; ++n) {
-        const uint32_t kept = mask.ofQueries(first, j + 8 * n);
+        const uint32_t kept = mask.ofQueries(first, numbered + j + 8 * n);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           float through =
@@ -684,8 +729,13 @@ __global__ void __launch_bounds__(blockThreads, queryGradBlocks<D>)
     }
   }
   const float factor[2] = {float(a.scale), float(a.scale)};
-  storeRows<D>(sums, factor, a.dq + (head.q - a.q), a.qStride, first,
+  [[maybe_unused]] const float ones[2] = {1, 1};
+  if constexpr (Ring)
+    addRows<D>(sums, factor, ones, a.dqSums + (head.q - a.q), a.qStride, first,
                sight.queryRows);
+  else
+    storeRows<D>(sums, factor, a.dq + (head.q - a.q), a.qStride, first,
+                 sight.queryRows);
 }
 
 /// Shared memory of the gradient of keys and values: own rows, which registers
@@ -696,7 +746,7 @@ constexpr int keyGradBytes =
     2 * Matrix<D>::bytes + Tiles<D>::bytes + 4 * tileRows * int(sizeof(float));
 
 /// `Adds`: to the gradients that are there.
-template <int D, bool Drops, bool Adds = false>
+template <int D, bool Drops, bool Adds = false, bool Ring = false>
 __global__ void __launch_bounds__(blockThreads, keyGradBlocks<D>)
     tensorKeyGradKernel(Arguments a) {
   constexpr int Tile = tileRows;
@@ -714,6 +764,8 @@ __global__ void __launch_bounds__(blockThreads, keyGradBlocks<D>)
   const Sight sight(a, sample);
   const int first = share.begin + warp * 16;
   const Rows<D> rows(share.begin, first);
+  // The number of key 0 in its sample.
+  const int numbered = Ring ? int(a.firstKey) : 0;
   const int64_t kPlace = sample * a.keyRows * a.kStride + kvHead * a.headDim;
   const int64_t vPlace = sample * a.keyRows * a.vStride + kvHead * a.headDim;
   const float scale = float(a.scale) * log2e;
@@ -772,7 +824,7 @@ __global__ void __launch_bounds__(blockThreads, keyGradBlocks<D>)
         for (int n = 0; n < Step / 8; ++n) {
           const auto top = load<2>(lse + 8 * n);
           const auto delta = load<2>(lse + 8 * n + Tile);
-          const uint32_t kept = mask.ofKeys(first, i + 8 * n);
+          const uint32_t kept = mask.ofKeys(numbered + first, i + 8 * n);
 #pragma unroll
           for (int c = 0; c < 4; ++c) {
             float p = quickPower(scores[n][c] * scale - top.at[c % 2]);
@@ -792,10 +844,17 @@ __global__ void __launch_bounds__(blockThreads, keyGradBlocks<D>)
     }
   }
   const float scales[2] = {float(a.scale), float(a.scale)}, ones[2] = {1, 1};
-  storeRows<D, Adds>(sumK, scales, a.dk + kPlace, a.kStride, first,
-                     sight.keyRows);
-  storeRows<D, Adds>(sumV, ones, a.dv + vPlace, a.vStride, first,
-                     sight.keyRows);
+  if constexpr (Ring) {
+    addRows<D>(sumK, scales, ones, a.dkSums + kPlace, a.kStride, first,
+               sight.keyRows);
+    addRows<D>(sumV, ones, ones, a.dvSums + vPlace, a.vStride, first,
+               sight.keyRows);
+  } else {
+    storeRows<D, Adds>(sumK, scales, a.dk + kPlace, a.kStride, first,
+                       sight.keyRows);
+    storeRows<D, Adds>(sumV, ones, a.dv + vPlace, a.vStride, first,
+                       sight.keyRows);
+  }
 }
 
 /// Calls body with the width of a head, and whether anything may be dropped,
@@ -831,8 +890,10 @@ bool tensorAttentionTakes(const Arguments &a) {
            a.q, a.k, a.v, a.o, a.dout, a.dq, a.dk, a.dv})
     bits |= reinterpret_cast<uintptr_t>(address);
   // The largest score is looked for before they are scaled.
-  // Documents are left to the other kernels, which read their starts.
+  // Documents are left to the other kernels, which read their starts, and so
+  // are dropout's numbers that do not begin with a block of four keys.
   return bits % 16 == 0 && a.scale > 0 && !a.starts &&
+         (a.dropout.p == 0 || a.firstKey % 4 == 0) &&
          (a.headDim == 64 || a.headDim == 80 || a.headDim == 128);
 }
 
@@ -843,9 +904,10 @@ void tensorAttention(const Queue &queue, const Arguments &a) {
   specialised(a, [&](auto width, auto dropping) {
     constexpr int D = decltype(width)::value;
     constexpr bool drops = decltype(dropping)::value;
-    launch(tensorAttentionKernel<D, drops>, blocksOver(a.queryRows, heads),
-           dim3(blockThreads), Tiles<D>::bytes + ownBytes<D>(1), queue.stream,
-           a);
+    launch(isInRing(a) ? tensorAttentionKernel<D, drops, true>
+                       : tensorAttentionKernel<D, drops>,
+           blocksOver(a.queryRows, heads), dim3(blockThreads),
+           Tiles<D>::bytes + ownBytes<D>(1), queue.stream, a);
   });
 }
 
@@ -857,12 +919,14 @@ void tensorAttentionGrad(const Queue &queue, const Arguments &a) {
     constexpr int D = decltype(width)::value;
     constexpr bool drops = decltype(dropping)::value;
     if (a.queryRows > 0)
-      launch(tensorQueryGradKernel<D, drops>, blocksOver(a.queryRows, heads),
-             dim3(blockThreads), Tiles<D>::bytes + ownBytes<D>(2), queue.stream,
-             a);
+      launch(isInRing(a) ? tensorQueryGradKernel<D, drops, true>
+                         : tensorQueryGradKernel<D, drops>,
+             blocksOver(a.queryRows, heads), dim3(blockThreads),
+             Tiles<D>::bytes + ownBytes<D>(2), queue.stream, a);
     if (a.keyRows > 0)
-      launch(a.addsKeys ? tensorKeyGradKernel<D, drops, true>
-                        : tensorKeyGradKernel<D, drops>,
+      launch(isInRing(a)  ? tensorKeyGradKernel<D, drops, false, true>
+             : a.addsKeys ? tensorKeyGradKernel<D, drops, true>
+                          : tensorKeyGradKernel<D, drops>,
              blocksOver(a.keyRows, a.samples * a.kvHeads), dim3(blockThreads),
              keyGradBytes<D>, queue.stream, a);
   });

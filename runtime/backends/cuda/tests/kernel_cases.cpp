@@ -165,6 +165,7 @@ struct Builder {
     add("copy", GRT_KERNEL_COPY, {bf(3 * n), bf(n)},
         {rows, 2 * width, 6 * width, 2 * width});
     add("zero", GRT_KERNEL_ZERO, {f(n)}, {});
+    add("round", GRT_KERNEL_ROUND, {bf(n), f(n)}, {n});
   }
 
   void tables() {
@@ -267,6 +268,26 @@ struct Builder {
         std::move(reals));
   }
 
+  /// The first step of a ring, whose only rank has all rows.
+  void ring(bool backward) {
+    std::vector<Buffer> buffers = {bf(n), bf(n), bf(n)};
+    if (backward)
+      buffers.insert(buffers.end(),
+                     {bf(n), f(rows * heads), bf(n), f(n), f(n), f(n)});
+    else
+      buffers.insert(buffers.end(), {f(n), f(rows * heads)});
+    buffers.push_back(
+        f(int64_t(grt_cuda_attention_scratch_bytes(1, rows, rows, heads, heads,
+                                                   headDim, 2, backward)) /
+          4));
+    add(backward ? "ring-attention-grad" : "ring-attention",
+        backward ? GRT_KERNEL_RING_ATTENTION_GRAD : GRT_KERNEL_RING_ATTENTION,
+        std::move(buffers),
+        {1, rows, rows, heads, heads, headDim, width, width, width, 1, 0, 0, 0,
+         sequence, 0, rows, 0, 0},
+        {scale, 0});
+  }
+
   /// Of images of 224 by 224 with patches of 16, and of 56 by 56 positions with
   /// windows of 7.
   void vision() {
@@ -328,6 +349,13 @@ uint64_t operationsOf(const grt_kernel_op &op) {
     return pairs * uint64_t(shape.headDim) *
            (isAttentionGrad(op.kernel) ? 10 : 4);
   }
+  if (op.kernel == GRT_KERNEL_RING_ATTENTION ||
+      op.kernel == GRT_KERNEL_RING_ATTENTION_GRAD) {
+    const auto n = intsOf<kernels::RingAttention>(op);
+    return uint64_t(n.heads * n.headDim * (n.Tq / n.length)) *
+           pairsOf(n.length, n.length, n.causal, 0) *
+           (isAttentionGrad(op.kernel) ? 10 : 4);
+  }
   if (isAttention(op.kernel)) {
     const auto n = intsOf<kernels::Attention>(op);
     return uint64_t(n.samples * n.heads * n.headDim) *
@@ -379,6 +407,7 @@ std::vector<KernelCase> kernelCases(int64_t rows, int64_t width) {
       builder.attention(backward, Builder::Scores::Plain, p);
     builder.attention(backward, Builder::Scores::Biased, 0);
     builder.attention(backward, Builder::Scores::Shaped, 0);
+    builder.ring(backward);
   }
   builder.vision();
   std::stable_sort(builder.all.begin(), builder.all.end(),

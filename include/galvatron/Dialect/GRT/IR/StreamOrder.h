@@ -25,6 +25,11 @@ static_assert(::galvatron::streams::kStreams == getMaxEnumValForStream() + 1);
 /// Most events of one function; the same number as GRT_FUNCTION_EVENTS.
 inline constexpr unsigned kFunctionEvents = 64;
 
+/// Shifts of a function that leave `compute`, at most: the first ones beside
+/// which a kernel stands. Each takes an event, and those of other collectives
+/// have room beside them.
+inline constexpr int kMostShiftsAside = 48;
+
 /// The stream that an operation of a layer function is put on. Lifetime marks
 /// stand on `compute`, as kernels do.
 Stream getStream(Operation *op);

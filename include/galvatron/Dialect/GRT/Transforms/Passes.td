@@ -29,8 +29,10 @@ def AssignStreams : Pass<"galvatron-assign-streams", "::mlir::ModuleOp"> {
   let description = [{
     For backends whose devices have streams; others are left as they are.
     Collectives that gather parameters go on `gather`, those that reduce
-    gradients into the layer's accumulators on `gradient`; what the next kernel
-    waits for anyway (tensor parallelism) stays on `compute`. Where an operation
+    gradients into the layer's accumulators on `gradient`. Shifts go on `gather`
+    if a kernel stands between them and the first use of what they bring, the
+    first 48 of a function; what the next kernel waits for anyway (tensor
+    parallelism) stays on `compute`. Where an operation
     must not start before one on another stream has ended, a `grt.record` is put
     behind the latter and a `grt.wait` in front of the former, unless other
     events order the two already: no wait is there that nothing needs.
