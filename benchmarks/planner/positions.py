@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LINKS = ("340GB/s", "50GB/s", "5GB/s")
 WITHOUT = "dp,zdp,sdp,tp"
 TSP = WITHOUT + ",tsp"
-CONTEXT = TSP + ",cp,scp,zcp"
+CONTEXT = TSP + ",cp,scp,zcp,up,sup,ring,sring"
 DECISION = "positions are cut as well"
 
 

@@ -180,7 +180,7 @@ PlanOptions::PlanOptions(Tool &tool)
           "paradigms",
           cl::desc("what strategies are made of, some of "
                    "dp,zdp,sdp,tp,tsp,cp,scp,zcp,up,sup,ring,sring (default: "
-                   "dp,zdp,sdp,tp, where samples are long all but ring,sring; "
+                   "dp,zdp,sdp,tp, where samples are long all; "
                    "dp,sdp,tp under --objective=paper)"),
           cl::value_desc("LIST"), cl::cat(tool.category())),
       offload(

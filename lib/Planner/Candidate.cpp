@@ -280,38 +280,60 @@ bool Candidate::addOptions(StepForm form, LayerModel &model, CostTables &tables,
   return true;
 }
 
+bool Candidate::keepOptions(
+    llvm::function_ref<bool(size_t set, size_t option)> isKept,
+    size_t &emptied) {
+  for (size_t set = 0; set < theProblem.optionSets.size(); ++set) {
+    std::vector<PipelineOption> &options = theProblem.optionSets[set];
+    size_t kept = 0;
+    for (size_t i = 0; i < options.size(); ++i)
+      if (isKept(set, i)) {
+        options[kept] = options[i];
+        strategyOf[set][kept++] = strategyOf[set][i];
+      }
+    options.resize(kept);
+    strategyOf[set].resize(kept);
+    if (kept == 0) {
+      emptied = set;
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Candidate::leaveOut(llvm::function_ref<bool(const Strategy &)> isLeftOut) {
+  std::vector<char> isKept;
+  for (const Strategy &strategy : theShape.layout->set->strategies)
+    isKept.push_back(!isLeftOut(strategy));
+  size_t emptied = 0;
+  return keepOptions(
+      [&](size_t set, size_t i) { return isKept[strategyOf[set][i]]; },
+      emptied);
+}
+
 /// Leaves out the options whose times cannot be summed with all others. A
 /// pipeline with one of them costs more than `longest` (leastCost()), so that
 /// no plan is lost as long as a faster one is found. False if a layer has no
 /// other.
 bool Candidate::leaveOutLong(LayerModel &model, std::string &refusal) {
   Picoseconds most = theProblem.mostSummable();
-  auto isLong = [&](const PipelineOption &option) {
-    return theProblem.leastCost(option) > most;
-  };
-  for (size_t set = 0; set < theProblem.optionSets.size(); ++set) {
-    std::vector<PipelineOption> &options = theProblem.optionSets[set];
-    if (none_of(options, isLong))
-      continue;
-    longest = most;
-    size_t kept = 0;
-    for (size_t i = 0; i < options.size(); ++i)
-      if (!isLong(options[i])) {
-        options[kept] = options[i];
-        strategyOf[set][kept++] = strategyOf[set][i];
-      }
-    options.resize(kept);
-    strategyOf[set].resize(kept);
-    if (kept > 0)
-      continue;
-    for (const std::vector<size_t> &place : theProblem.layers)
-      if (auto it = llvm::find(place, set); it != place.end())
-        refusal = "layer '" + model.layerName(it - place.begin()) +
-                  "' takes too long under every strategy for a step to be "
-                  "summed";
-    return false;
-  }
-  return true;
+  size_t emptied = 0;
+  if (keepOptions(
+          [&](size_t set, size_t i) {
+            bool isLong =
+                theProblem.leastCost(theProblem.optionSets[set][i]) > most;
+            if (isLong)
+              longest = most;
+            return !isLong;
+          },
+          emptied))
+    return true;
+  for (const std::vector<size_t> &place : theProblem.layers)
+    if (auto it = llvm::find(place, emptied); it != place.end())
+      refusal = "layer '" + model.layerName(it - place.begin()) +
+                "' takes too long under every strategy for a step to be "
+                "summed";
+  return false;
 }
 
 void Candidate::shortenLong() {

@@ -229,6 +229,9 @@ public:
   /// Needs the model, for the ledger.
   MemoryNeed memoryNeed(LayerModel &model) const;
 
+  /// Leaves out the options of these strategies; false if a layer has no other.
+  bool leaveOut(llvm::function_ref<bool(const Strategy &)> isLeftOut);
+
 private:
   Candidate(const Shape &shape, int64_t fewest)
       : theShape(shape), memoryMicroBatches(fewest) {}
@@ -243,6 +246,10 @@ private:
   /// Sets the memory of an option on a stage.
   static void setMemory(PipelineOption &option, const KindOption &from,
                         const StageShape &shape, const PipelineStage &stage);
+  /// Keeps some options of every set; false, and the number of the set, where
+  /// one has none.
+  bool keepOptions(llvm::function_ref<bool(size_t set, size_t option)> isKept,
+                   size_t &emptied);
   bool leaveOutLong(LayerModel &model, std::string &refusal);
   void shortenLong();
   void addTransfers(LayerModel &model, CostTables &tables);

@@ -142,6 +142,72 @@ constexpr size_t kMostAlternatives = 2;
 /// Steps of the search for one of them: some hundredths of a second.
 constexpr uint64_t kAlternativeSteps = 100'000;
 
+std::optional<PlanSearch::Incumbent> PlanSearch::searchShortly(
+    const Shape &shape, Picoseconds most,
+    llvm::function_ref<bool(const Strategy &)> isLeftOut) {
+  Points points = pointsWithin(most);
+  while (std::unique_ptr<Candidate> candidate =
+             candidateOf(shape, /*fewest=*/0, /*transfers=*/true, points)) {
+    if (!candidate->leaveOut(isLeftOut))
+      return std::nullopt;
+    PipelineSearch search(candidate->problem(), stageClasses);
+    search.setCancellation(options.cancellation);
+    search.setMostSteps(kAlternativeSteps);
+    std::optional<PipelineSolution> found = search.solve(most);
+    steps += search.statistics().steps;
+    if (!found)
+      return std::nullopt;
+    if (fitsExactly(*candidate, *found, points))
+      return Incumbent{shape, candidate->toSolved(*found)};
+    points.bytes = PointBytes::Exact;
+  }
+  return std::nullopt;
+}
+
+/// The formula and the simulator may also disagree on which way to cut
+/// positions is faster: what a step does at its end, and what runs beside
+/// computation, differs most between these. Simulated are the best plans
+/// without the paradigms that cut positions in the best plan by the formula,
+/// and those that cut them in one way alone: by rows of products, or with keys
+/// that meet in one way.
+void PlanSearch::offerOtherCuts(PlannerResult &result) {
+  const Incumbent formula = *bestByFormula;
+  auto most = static_cast<Picoseconds>(
+      static_cast<__int128>(formula.solved.cost) * kAlternativePercent / 100);
+  using Way = std::pair<LayerAxis, PositionsMeet>;
+  std::set<Paradigm> used;
+  for (size_t strategy : formula.solved.strategies)
+    for (const Level &level :
+         formula.shape.layout->set->strategies[strategy].levels())
+      if (level.paradigm->searched == SearchedIn::Long)
+        used.insert(level.paradigm);
+  if (used.empty())
+    return;
+  std::set<Way> ways;
+  for (const Strategy &strategy : formula.shape.layout->set->strategies)
+    for (const Level &level : strategy.levels())
+      if (level.paradigm->searched == SearchedIn::Long)
+        ways.insert({level.paradigm->axis, level.paradigm->meet});
+  auto offerWithout = [&](auto isLeftOut) {
+    if (late())
+      return;
+    std::optional<Incumbent> found =
+        searchShortly(formula.shape, most, [&](const Strategy &strategy) {
+          return any_of(strategy.levels(), [&](const Level &level) {
+            return level.paradigm->searched == SearchedIn::Long &&
+                   isLeftOut(level.paradigm);
+          });
+        });
+    if (found)
+      offer(std::move(*found), result, "positions are cut in another way");
+  };
+  offerWithout([&](Paradigm paradigm) { return used.count(paradigm) > 0; });
+  for (const Way &way : ways)
+    offerWithout([&](Paradigm paradigm) {
+      return Way(paradigm->axis, paradigm->meet) != way;
+    });
+}
+
 /// The formula and the simulator may disagree on which of two plans is faster,
 /// most of all on pipelines of other degrees. Simulated are the latest former
 /// incumbents of these and, of the shapes with the least bounds, what a short
@@ -166,25 +232,12 @@ void PlanSearch::offerOtherDegrees(PlannerResult &result) {
   auto solve = [&](const Shape &shape) {
     auto most = static_cast<Picoseconds>(
         static_cast<__int128>(formula.solved.cost) * kAlternativePercent / 100);
-    Points points = pointsWithin(most);
-    while (std::unique_ptr<Candidate> candidate =
-               candidateOf(shape, /*fewest=*/0, /*transfers=*/true, points)) {
-      PipelineSearch search(candidate->problem(), stageClasses);
-      search.setCancellation(options.cancellation);
-      search.setMostSteps(kAlternativeSteps);
-      std::optional<PipelineSolution> found = search.solve(most);
-      steps += search.statistics().steps;
-      if (!found)
-        return;
-      if (!fitsExactly(*candidate, *found, points)) {
-        points.bytes = PointBytes::Exact;
-        continue;
-      }
-      ++count;
-      offer({shape, candidate->toSolved(*found)}, result,
-            "found by a short search");
+    std::optional<Incumbent> found =
+        searchShortly(shape, most, [](const Strategy &) { return false; });
+    if (!found)
       return;
-    }
+    ++count;
+    offer(std::move(*found), result, "found by a short search");
   };
   if (shapeBesides && shapeBesides->batch == formula.shape.batch &&
       degrees.insert(shapeBesides->degree()).second && !late())

@@ -260,6 +260,12 @@ private:
   /// it is executed faster. `how`: how it was found.
   bool offer(Incumbent found, PlannerResult &result, const llvm::Twine &how);
   void offerOtherDegrees(PlannerResult &result);
+  void offerOtherCuts(PlannerResult &result);
+  /// What a search of few steps finds for a shape without some strategies, of
+  /// at most that cost.
+  std::optional<Incumbent>
+  searchShortly(const Shape &shape, Picoseconds most,
+                llvm::function_ref<bool(const Strategy &)> isLeftOut);
   class Proof;
   void proveExecuted(PlannerResult &priced);
   class Ahead;

@@ -287,8 +287,10 @@ Expected<PlannerResult> PlanSearch::search() {
       price(*best, paper ? std::nullopt : options.samplesPerSecondKnown);
   if (!priced)
     return priced.takeError();
-  if (!paper)
+  if (!paper) {
     offerOtherDegrees(*priced);
+    offerOtherCuts(*priced);
+  }
   proveExecuted(*priced);
   gatherAhead(*priced);
   if (Error error = tryEqualGroups(*priced))

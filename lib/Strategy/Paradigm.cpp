@@ -77,14 +77,14 @@ static std::array<std::optional<ParadigmDescriptor>, ParadigmRegistry::kMost>
                            "context parallelism that passes keys round",
                            /*splitsBatch=*/false, /*shardsParameters=*/false,
                            /*shardsOptimizer=*/false, LayerAxis::Context,
-                           /*alone=*/false, SearchedIn::Request,
+                           /*alone=*/false, SearchedIn::Long,
                            RestingState::Rows, PositionsMeet::InRing},
         ParadigmDescriptor{
             "sring", "ring attention",
             "context parallelism that passes keys round and shards parameters",
             /*splitsBatch=*/false, /*shardsParameters=*/true,
             /*shardsOptimizer=*/true, LayerAxis::Context,
-            /*alone=*/false, SearchedIn::Request, RestingState::Rows,
+            /*alone=*/false, SearchedIn::Long, RestingState::Rows,
             PositionsMeet::InRing},
 };
 static size_t paradigmCount = static_cast<size_t>(count_if(

@@ -204,14 +204,14 @@ TEST(Planner, positions_are_cut_unasked_where_samples_are_long) {
   };
   PlannerOptions options;
   options.batch = 2;
-  EXPECT_EQ(extra(4096, "cpu", room, options), "tsp cp scp zcp up sup ");
-  EXPECT_EQ(extra(4096, "cuda", room, options), "tsp cp scp zcp up sup ");
+  EXPECT_EQ(extra(4096, "cpu", room, options), "tsp cp scp zcp up sup ring sring ");
+  EXPECT_EQ(extra(4096, "cuda", room, options), "tsp cp scp zcp up sup ring sring ");
   EXPECT_EQ(extra(4095, "cpu", room, options), "");
   options.batch = 4;
   EXPECT_EQ(extra(4096, "cpu", room, options), "");
-  EXPECT_EQ(extra(4096, "cpu", narrow, options), "tsp cp scp zcp up sup ");
+  EXPECT_EQ(extra(4096, "cpu", narrow, options), "tsp cp scp zcp up sup ring sring ");
   options.memory = narrow;
-  EXPECT_EQ(extra(4096, "cpu", room, options), "tsp cp scp zcp up sup ");
+  EXPECT_EQ(extra(4096, "cpu", room, options), "tsp cp scp zcp up sup ring sring ");
   EXPECT_EQ(extra(2048, "cpu", room, options), "");
   options.memory.reset();
   options.batch.reset();
@@ -222,7 +222,7 @@ TEST(Planner, positions_are_cut_unasked_where_samples_are_long) {
     EXPECT_EQ(extra(8192, "cpu", room, options), "") << space;
   }
   options.space = "base";
-  EXPECT_EQ(extra(8192, "cpu", room, options), "tsp cp scp zcp up sup ");
+  EXPECT_EQ(extra(8192, "cpu", room, options), "tsp cp scp zcp up sup ring sring ");
   options.paradigms = {Paradigm::DP};
   EXPECT_EQ(extra(8192, "cpu", room, options), "");
   PlannerOptions paper = paperOptions();

@@ -108,7 +108,7 @@ public:
 
   /// Those that have an element of [begin, end), in the order that they were
   /// given in.
-  std::vector<const HeldInterval *> meeting(int64_t begin, int64_t end) const {
+  std::vector<const HeldInterval *> overlapping(int64_t begin, int64_t end) const {
     auto at = std::partition_point(sorted.begin(), sorted.end(),
                                    [&](const HeldInterval *interval) {
                                      return interval->begin <= begin - longest;
@@ -135,7 +135,7 @@ LocalTables transferTables(const std::vector<HeldInterval> &sources,
   for (const HeldInterval &target : targets) {
     turn += &target != targets.data() && target.rank != (&target - 1)->rank;
     const std::vector<const HeldInterval *> near =
-        index.meeting(target.begin, target.end);
+        index.overlapping(target.begin, target.end);
     std::vector<int64_t> cuts{target.begin, target.end};
     for (const HeldInterval *source : near)
       for (int64_t cut : {source->begin, source->end})
