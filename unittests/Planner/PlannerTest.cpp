@@ -183,8 +183,7 @@ Cluster devicesOf(const char *backend, int64_t memory) {
 }
 
 /// Positions are cut unasked where samples are long, and a batch has fewer than
-/// there are devices or a device has too little for one; context parallelism
-/// where a backend has its kernels.
+/// there are devices or a device has too little for one.
 TEST(Planner, positions_are_cut_unasked_where_samples_are_long) {
   constexpr int64_t room = int64_t(1) << 40, narrow = 200000;
   auto extra = [](int64_t positions, const char *backend, int64_t memory,
@@ -204,14 +203,18 @@ TEST(Planner, positions_are_cut_unasked_where_samples_are_long) {
   };
   PlannerOptions options;
   options.batch = 2;
-  EXPECT_EQ(extra(4096, "cpu", room, options), "tsp cp scp zcp up sup ring sring ");
-  EXPECT_EQ(extra(4096, "cuda", room, options), "tsp cp scp zcp up sup ring sring ");
+  EXPECT_EQ(extra(4096, "cpu", room, options),
+            "tsp cp scp zcp up sup ring sring ");
+  EXPECT_EQ(extra(4096, "cuda", room, options),
+            "tsp cp scp zcp up sup ring sring ");
   EXPECT_EQ(extra(4095, "cpu", room, options), "");
   options.batch = 4;
   EXPECT_EQ(extra(4096, "cpu", room, options), "");
-  EXPECT_EQ(extra(4096, "cpu", narrow, options), "tsp cp scp zcp up sup ring sring ");
+  EXPECT_EQ(extra(4096, "cpu", narrow, options),
+            "tsp cp scp zcp up sup ring sring ");
   options.memory = narrow;
-  EXPECT_EQ(extra(4096, "cpu", room, options), "tsp cp scp zcp up sup ring sring ");
+  EXPECT_EQ(extra(4096, "cpu", room, options),
+            "tsp cp scp zcp up sup ring sring ");
   EXPECT_EQ(extra(2048, "cpu", room, options), "");
   options.memory.reset();
   options.batch.reset();
@@ -222,7 +225,8 @@ TEST(Planner, positions_are_cut_unasked_where_samples_are_long) {
     EXPECT_EQ(extra(8192, "cpu", room, options), "") << space;
   }
   options.space = "base";
-  EXPECT_EQ(extra(8192, "cpu", room, options), "tsp cp scp zcp up sup ring sring ");
+  EXPECT_EQ(extra(8192, "cpu", room, options),
+            "tsp cp scp zcp up sup ring sring ");
   options.paradigms = {Paradigm::DP};
   EXPECT_EQ(extra(8192, "cpu", room, options), "");
   PlannerOptions paper = paperOptions();
