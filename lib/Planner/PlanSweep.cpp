@@ -179,8 +179,11 @@ Expected<PlannerResult> PlanSearch::run() {
   Expected<PlannerResult> found = search();
   if (!found || !less->feasible())
     return found;
-  found->decisions.insert(found->decisions.begin(), less->decisions.begin(),
-                          less->decisions.end());
+  std::vector<std::string> all = std::move(less->decisions);
+  all.insert(all.begin(), "layers keep all of their values or none:");
+  all.push_back("layers keep some of their values as well:");
+  llvm::append_range(all, found->decisions);
+  found->decisions = std::move(all);
   if (!found->feasible() ||
       found->plan().samplesPerSecond < less->plan().samplesPerSecond)
     keepPlan(*found, *less, *options.samplesPerSecondKnown);
