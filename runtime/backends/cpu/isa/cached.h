@@ -8,6 +8,7 @@
 #ifndef GRT_BACKENDS_CPU_ISA_CACHED_H
 #define GRT_BACKENDS_CPU_ISA_CACHED_H
 
+#include "attention.h"
 #include "math.h"
 
 namespace grt::cpu {
@@ -16,12 +17,13 @@ namespace {
 /// Keys whose scores are there at a time.
 constexpr int64_t cachedKeys = 64;
 
-/// Attention of one query, of `headDim` elements, to `count` keys from position
-/// `first` on; the softmax of what was seen so far is corrected block by block.
+/// Attention of the query of head `head`, of `headDim` elements, to `count`
+/// keys from position `first` on, the last of which is its own; the softmax of
+/// what was seen so far is corrected block by block.
 template <class T>
-void attendCached(const CachedAttentionArguments<T> &a, const T *q,
-                  const T *keys, const T *values, int64_t first, int64_t count,
-                  T *o) {
+void attendCached(const CachedAttentionArguments<T> &a, int64_t head,
+                  const T *q, const T *keys, const T *values, int64_t first,
+                  int64_t count, T *o) {
   using A = Accumulator<T>;
   A query[GRT_CACHED_HEAD], sums[GRT_CACHED_HEAD];
   A scores[cachedKeys];
@@ -30,6 +32,10 @@ void attendCached(const CachedAttentionArguments<T> &a, const T *q,
     query[i] = wide(q[i]) * A(a.scale);
     sums[i] = 0;
   }
+  const double slope =
+      a.distance == 0
+          ? 0
+          : a.distance * distanceSlope(a.firstHead + head, a.globalHeads);
   A most = -__builtin_huge_val(), total = 0;
   for (int64_t begin = 0; begin < count; begin += cachedKeys) {
     const int64_t block = smaller(cachedKeys, count - begin);
@@ -48,6 +54,7 @@ void attendCached(const CachedAttentionArguments<T> &a, const T *q,
       A score = horizontalSum<A>(sum);
       if (a.cap > 0)
         score = A(a.cap) * hyperbolicTangent(splat(score / A(a.cap)))[0];
+      score += A(slope * double(begin + j + 1 - count));
       scores[j] = score;
       larger = score > larger ? score : larger;
     }
@@ -100,7 +107,7 @@ void cachedAttention(int threads, const CachedAttentionArguments<T> &a) {
             const int64_t seen =
                 a.window > 0 ? smaller(a.window, position + 1) : position + 1;
             for (int64_t h = head * group; h < (head + 1) * group; ++h)
-              attendCached(a, a.q + s * a.qStride + h * size, keys, values,
+              attendCached(a, h, a.q + s * a.qStride + h * size, keys, values,
                            position + 1 - seen, seen,
                            a.o + (s * a.heads + h) * size);
           }
