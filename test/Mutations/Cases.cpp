@@ -74,7 +74,7 @@ const std::vector<Case> &allCases() {
       list[i].isShort = false;
     list.push_back({"llama-generates", kLlama, "tp2", 2});
     list.push_back({"gpt2-generates", kGpt2, "tp4"});
-    list.push_back({"opt-generates", kOpt, "tp2"});
+    list.push_back({"opt-generates", kOpt, "tp2", 2});
     list.push_back({"bloom-generates", kBloom, "tp4"});
     for (size_t i = list.size() - 4; i < list.size(); ++i) {
       list[i].batch = 3;
