@@ -66,7 +66,8 @@ protected:
 };
 
 /// Rows that are behind each other, several positions of one in a call, samples
-/// of none, windows whose places are used again, heads that share keys.
+/// of none, windows whose places are used again, heads that share keys; work
+/// for one thread and for several.
 TEST_P(Cached, attention_sees_what_was_kept) {
   const std::vector<std::vector<Sample>> calls = {
       {{0, 0}, {2, 0}, {0, 1}, {0, 2}, {-1, 0}},
@@ -80,6 +81,7 @@ TEST_P(Cached, attention_sees_what_was_kept) {
                                            {3, 4, 4, 1, 33, 4, 0, false},
                                            {3, 3, 2, 2, 64, 2, 2.5, false},
                                            {3, 150, 1, 1, 130, 0, 1.5, true},
+                                           {3, 10, 96, 48, 128, 0, 0, false, 1},
                                            {3, 10, 6, 3, 8, 0, 0, false, 1},
                                            {3, 3, 5, 5, 16, 2, 1.5, true, 4}}) {
     device.at.tp_size = c.distance != 0 ? 2 : 1;

@@ -82,37 +82,46 @@ void attendCached(const CachedAttentionArguments<T> &a, int64_t head,
   });
 }
 
+/// Keys that the query of position `position` sees.
+template <class T>
+int64_t cachedSeen(const CachedAttentionArguments<T> &a, int64_t position) {
+  return a.window > 0 ? smaller(a.window, position + 1) : position + 1;
+}
+
 /// Threads share out the key heads of all rows of the cache. In each the
 /// samples of the row are taken one after the other: what is put for one of
 /// them may take the place of what the one before it has seen.
 template <class T>
 void cachedAttention(int threads, const CachedAttentionArguments<T> &a) {
   const int64_t group = a.heads / a.kvHeads, size = a.headDim;
-  parallelFor(
-      threads, a.rows * a.kvHeads, 1, [&](int, int64_t begin, int64_t end) {
-        for (int64_t item = begin; item < end; ++item) {
-          const int64_t row = item / a.kvHeads, head = item % a.kvHeads;
-          T *keys = a.keys + item * a.length * size;
-          T *values = a.values + item * a.length * size;
-          for (int64_t s = 0; s < a.samples; ++s) {
-            if (a.row[s] != row)
-              continue;
-            const int64_t position = a.position[s];
-            const int64_t place = position % a.length * size;
-            const uint64_t bytes = uint64_t(size) * sizeof(T);
-            __builtin_memcpy(keys + place, a.k + s * a.kStride + head * size,
-                             bytes);
-            __builtin_memcpy(values + place, a.v + s * a.vStride + head * size,
-                             bytes);
-            const int64_t seen =
-                a.window > 0 ? smaller(a.window, position + 1) : position + 1;
-            for (int64_t h = head * group; h < (head + 1) * group; ++h)
-              attendCached(a, h, a.q + s * a.qStride + h * size, keys, values,
-                           position + 1 - seen, seen,
-                           a.o + (s * a.heads + h) * size);
-          }
-        }
-      });
+  double pairs = 0; // of a query and a key
+  for (int64_t s = 0; s < a.samples; ++s)
+    if (a.row[s] >= 0)
+      pairs += double(cachedSeen(a, a.position[s]) * a.heads);
+  parallelFor(threadsForOperations(threads, 4 * pairs * double(size)),
+              a.rows * a.kvHeads, 1, [&](int, int64_t begin, int64_t end) {
+                for (int64_t item = begin; item < end; ++item) {
+                  const int64_t row = item / a.kvHeads, head = item % a.kvHeads;
+                  T *keys = a.keys + item * a.length * size;
+                  T *values = a.values + item * a.length * size;
+                  for (int64_t s = 0; s < a.samples; ++s) {
+                    if (a.row[s] != row)
+                      continue;
+                    const int64_t position = a.position[s];
+                    const int64_t place = position % a.length * size;
+                    const uint64_t bytes = uint64_t(size) * sizeof(T);
+                    __builtin_memcpy(keys + place,
+                                     a.k + s * a.kStride + head * size, bytes);
+                    __builtin_memcpy(values + place,
+                                     a.v + s * a.vStride + head * size, bytes);
+                    const int64_t seen = cachedSeen(a, position);
+                    for (int64_t h = head * group; h < (head + 1) * group; ++h)
+                      attendCached(a, h, a.q + s * a.qStride + h * size, keys,
+                                   values, position + 1 - seen, seen,
+                                   a.o + (s * a.heads + h) * size);
+                  }
+                }
+              });
   for (int64_t s = 0; s < a.samples; ++s)
     if (a.row[s] < 0)
       __builtin_memset(a.o + s * a.heads * size, 0,
