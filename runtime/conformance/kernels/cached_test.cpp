@@ -223,13 +223,14 @@ TEST_P(Cached, rotary_of_given_positions) {
 }
 
 /// Products of a few rows, whose other operand is read in place: widths beside
-/// those of vectors and blocks.
+/// those of vectors and blocks, lines that are no multiple of parts.
 TEST_P(Cached, products_of_few_rows) {
   Random random(22);
   for (int64_t m : {1, 2, 3, 4, 5})
     for (auto [n, k] : {std::pair<int64_t, int64_t>{1, 1},
                         {7, 9},
                         {65, 24},
+                        {130, 70},
                         {1100, 33},
                         {33, 1100}})
       for (bool transB : {false, true})

@@ -7,9 +7,9 @@
 //
 // Where a has a row or a few, nothing of b is used more than that often, so it
 // is read where it stands, line after line, by as many streams as the processor
-// fetches ahead. Instructions fetch elements of 16 bits ahead, too: a thread's
-// part of a line is short, and the processor's own prefetching begins anew with
-// every part. Sums of an element have one order, whatever the threads.
+// fetches ahead. With elements of 16 bits that does not take up what memory
+// gives: threads read parts of b in the order of memory, and instructions fetch
+// ahead. Sums of an element have one order, whatever the threads.
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,17 +29,30 @@ constexpr int fewRowsTogether = 8;
 constexpr int fewColumnsTogether = 4;
 constexpr int64_t lineBytes = 64;
 
-/// Begins to fetch element `i` of each of `Lines` lines, `stride` elements
-/// apart, if a line of the cache begins with it. Wider elements are not fetched
-/// ahead: with them memory is the limit as it is.
-template <class T, int Lines>
-inline void fetchAhead(const T *lines, int64_t stride, int64_t i) {
-  if constexpr (sizeof(T) < sizeof(Accumulator<T>))
-    if (i % (lineBytes / int64_t(sizeof(T))) == 0) {
+/// Elements of 16 bits: as many parts of b, one behind the other in memory,
+/// have sums of their own, at most so many each; rows that are added together,
+/// and the rows that a b of parts has at least.
+constexpr int fewRowsParts = 4;
+constexpr int64_t fewRowsPartSums = 8192;
+constexpr int fewPartRowsTogether = 4;
+constexpr int64_t fewRowsOfParts = 64;
+
+/// Begins to fetch what is used behind element `i` of each of `Lines` lines,
+/// `stride` elements apart, if a line of the cache begins with it: that of the
+/// lines at `next`, which come then, or of `Whole` ones, which stand one behind
+/// the other, in the order of memory. Wider elements are not fetched ahead:
+/// with them memory is the limit as it is.
+template <class T, int Lines, bool Whole = false>
+inline void fetchAhead(const T *next, int64_t stride, int64_t i) {
+  if constexpr (sizeof(T) < sizeof(Accumulator<T>)) {
+    constexpr int64_t elements = lineBytes / int64_t(sizeof(T));
+    if (i % elements == 0) {
 #pragma GCC unroll 8
       for (int l = 0; l < Lines; ++l)
-        __builtin_prefetch(lines + l * stride + i);
+        __builtin_prefetch(Whole ? next + i * Lines + l * elements
+                                 : next + l * stride + i);
     }
+  }
 }
 
 template <class T, class C>
@@ -52,54 +65,129 @@ inline void putSum(Accumulator<T> sum, C *place, const T *bias, bool add) {
   *place = narrow<C>(sum);
 }
 
+/// The same of `count` sums, with as many of the bias unless that is null.
+template <class T, class C>
+inline void putSums(int64_t count, const Accumulator<T> *sums, C *place,
+                    const T *bias, bool add) {
+  using A = Accumulator<T>;
+  sweep<A>(0, count, [&](int64_t j, auto at) {
+    Vec<A> sum = at.load(sums + j);
+    if (bias)
+      sum += at.load(bias + j);
+    if (add)
+      sum += at.load(place + j);
+    at.store(place + j, sum);
+  });
+}
+
+/// Sums of columns of b as it stands, [k, n], for M rows of a.
+template <class T, int M> struct ColumnSums {
+  using A = Accumulator<T>;
+  int64_t n, k;
+  const T *a, *b;
+  int64_t first, columns; ///< of b
+  A *sums;                ///< of the rows of a, `stride` apart
+  int64_t stride;
+
+  /// Sets all sums to those of lines [begin, end) of b.
+  template <int Together, bool Whole = false>
+  void make(int64_t begin, int64_t end) const {
+    for (int r = 0; r < M; ++r)
+      for (int64_t j = 0; j < columns; ++j)
+        sums[r * stride + j] = 0;
+    int64_t line = begin;
+    for (; line + Together <= end; line += Together)
+      add<Together, Whole>(line);
+    for (; line < end; ++line)
+      add<1, false>(line);
+  }
+
+private:
+  template <int Together, bool Whole> void add(int64_t line) const {
+    const T *from = b + line * n + first;
+    // The next lines; of the last ones these again.
+    const T *next = line + 2 * Together <= k ? from + Together * n : from;
+    A factors[M][Together];
+    for (int r = 0; r < M; ++r)
+      for (int l = 0; l < Together; ++l)
+        factors[r][l] = wide(a[r * k + line + l]);
+    sweep<A>(0, columns, [&](int64_t j, auto at) {
+      fetchAhead<T, Together, Whole>(next, n, j);
+      Vec<A> part[M];
+#pragma GCC unroll 4
+      for (int r = 0; r < M; ++r)
+        part[r] = at.load(sums + r * stride + j);
+#pragma GCC unroll 8
+      for (int l = 0; l < Together; ++l) {
+        const Vec<A> value = at.load(from + l * n + j);
+#pragma GCC unroll 4
+        for (int r = 0; r < M; ++r)
+          part[r] += factors[r][l] * value;
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < M; ++r)
+        at.store(sums + r * stride + j, part[r]);
+    });
+  }
+};
+
 /// c[M, begin..end) of b as it stands, [k, n].
 template <class T, class C, int M>
 void fewRowsOfLines(int64_t begin, int64_t end, int64_t n, int64_t k,
                     const T *a, const T *b, C *c, const T *bias, bool add) {
-  using A = Accumulator<T>;
   constexpr int64_t most = fewRowsSums / M;
-  A sums[M][most];
+  Accumulator<T> sums[M][most];
   for (int64_t first = begin; first < end; first += most) {
     const int64_t columns = smaller(most, end - first);
+    ColumnSums<T, M>{n, k, a, b, first, columns, sums[0], most}
+        .template make<fewRowsTogether>(0, k);
     for (int r = 0; r < M; ++r)
-      for (int64_t j = 0; j < columns; ++j)
-        sums[r][j] = 0;
-    auto lines = [&]<int Together>(int64_t line) {
-      const T *from = b + line * n + first;
-      // The next lines; of the last ones these again.
-      const T *next = line + 2 * Together <= k ? from + Together * n : from;
-      A factors[M][Together];
-      for (int r = 0; r < M; ++r)
-        for (int l = 0; l < Together; ++l)
-          factors[r][l] = wide(a[r * k + line + l]);
-      sweep<A>(0, columns, [&](int64_t j, auto at) {
-        fetchAhead<T, Together>(next, n, j);
-        Vec<A> part[M];
-#pragma GCC unroll 4
-        for (int r = 0; r < M; ++r)
-          part[r] = at.load(sums[r] + j);
-#pragma GCC unroll 8
-        for (int l = 0; l < Together; ++l) {
-          const Vec<A> value = at.load(from + l * n + j);
-#pragma GCC unroll 4
-          for (int r = 0; r < M; ++r)
-            part[r] += factors[r][l] * value;
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < M; ++r)
-          at.store(sums[r] + j, part[r]);
-      });
-    };
-    int64_t line = 0;
-    for (; line + fewRowsTogether <= k; line += fewRowsTogether)
-      lines.template operator()<fewRowsTogether>(line);
-    for (; line < k; ++line)
-      lines.template operator()<1>(line);
-    for (int r = 0; r < M; ++r)
-      for (int64_t j = 0; j < columns; ++j)
-        putSum<T>(sums[r][j], c + r * n + first + j,
-                  bias ? bias + first + j : nullptr, add);
+      putSums<T>(columns, sums[r], c + r * n + first,
+                 bias ? bias + first : nullptr, add);
   }
+}
+
+/// c[M, n] of b as it stands, [k, n], of elements of 16 bits: threads share out
+/// the lines, so that each reads memory in its order, and columns too where
+/// there are other numbers of threads than parts.
+template <class T, class C, int M>
+void fewRowsInParts(int threads, int64_t n, int64_t k, const T *a, const T *b,
+                    C *c, const T *bias, bool add) {
+  using A = Accumulator<T>;
+  A sums[fewRowsParts][fewRowsPartSums];
+  int64_t chunks = threads;
+  for (int even = fewRowsParts; even % 2 == 0 && chunks % 2 == 0; even /= 2)
+    chunks /= 2;
+  constexpr int64_t elements = lineBytes / int64_t(sizeof(T));
+  const int64_t pieces = (n + elements - 1) / elements;
+  const int64_t groups = k / fewPartRowsTogether;
+  auto firstLine = [&](int64_t part) {
+    return part == fewRowsParts
+               ? k
+               : groups * part / fewRowsParts * fewPartRowsTogether;
+  };
+  parallelFor(
+      threads, fewRowsParts * chunks, 1, [&](int, int64_t begin, int64_t end) {
+        for (int64_t item = begin; item < end; ++item) {
+          const int64_t part = item / chunks, chunk = item % chunks;
+          const int64_t first = pieces * chunk / chunks * elements;
+          const int64_t last =
+              smaller(n, pieces * (chunk + 1) / chunks * elements);
+          const ColumnSums<T, M> columns = {
+              n, k, a, b, first, last - first, sums[part] + first, n};
+          const int64_t from = firstLine(part), to = firstLine(part + 1);
+          if (chunks == 1)
+            columns.template make<fewPartRowsTogether, true>(from, to);
+          else
+            columns.template make<fewPartRowsTogether>(from, to);
+        }
+      });
+  for (int part = 1; part < fewRowsParts; ++part)
+    sweep<A>(0, M * n, [&](int64_t j, auto at) {
+      at.store(sums[0] + j, at.load(sums[0] + j) + at.load(sums[part] + j));
+    });
+  for (int r = 0; r < M; ++r)
+    putSums<T>(n, sums[0] + r * n, c + r * n, bias, add);
 }
 
 /// c[M, begin..end) of b that is transposed, [n, k].
@@ -140,6 +228,9 @@ void fewRowsOfColumns(int64_t begin, int64_t end, int64_t n, int64_t k,
 template <class T, class C, int M>
 void gemmOfRows(int threads, int64_t n, int64_t k, const T *a, const T *b,
                 bool transB, C *c, const T *bias, bool add) {
+  if constexpr (sizeof(T) < sizeof(Accumulator<T>))
+    if (!transB && M * n <= fewRowsPartSums && k >= fewRowsOfParts)
+      return fewRowsInParts<T, C, M>(threads, n, k, a, b, c, bias, add);
   parallelFor(
       threads, n, lanes<Accumulator<T>>, [&](int, int64_t begin, int64_t end) {
         if (transB)
