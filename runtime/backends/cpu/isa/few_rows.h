@@ -29,19 +29,21 @@ constexpr int fewRowsTogether = 8;
 constexpr int fewColumnsTogether = 4;
 constexpr int64_t lineBytes = 64;
 
-/// Elements of 16 bits: as many parts of b, one behind the other in memory,
-/// have sums of their own, at most so many each; rows that are added together,
-/// and the rows that a b of parts has at least.
+/// Parts that a b of 16-bit elements is cut into, one behind the other in
+/// memory, each with sums of its own.
 constexpr int fewRowsParts = 4;
+/// Sums of a part, at most: what has more is cut by columns.
 constexpr int64_t fewRowsPartSums = 8192;
+/// Rows of a part that are added to its sums together.
 constexpr int fewPartRowsTogether = 4;
+/// Rows of b below which it is not cut into parts.
 constexpr int64_t fewRowsOfParts = 64;
 
-/// Begins to fetch what is used behind element `i` of each of `Lines` lines,
-/// `stride` elements apart, if a line of the cache begins with it: that of the
-/// lines at `next`, which come then, or of `Whole` ones, which stand one behind
-/// the other, in the order of memory. Wider elements are not fetched ahead:
-/// with them memory is the limit as it is.
+/// Begins to fetch some of the lines that are used next, `Lines` of them from
+/// `next` on and `stride` elements apart, while element `i` of the present ones
+/// is used: element `i` of each. `Whole` lines stand one behind the other and
+/// are fetched in the order of memory. Elements wider than 16 bits are not
+/// fetched ahead: memory is their limit as it is.
 template <class T, int Lines, bool Whole = false>
 inline void fetchAhead(const T *next, int64_t stride, int64_t i) {
   if constexpr (sizeof(T) < sizeof(Accumulator<T>)) {
