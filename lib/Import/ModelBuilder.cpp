@@ -216,7 +216,8 @@ Value ModelBuilder::embedding(Value tokens, Value table,
   return nn::EmbeddingOp::create(builder, loc, activation({width}, length),
                                  tokens, table, /*sharded=*/UnitAttr(),
                                  padding ? builder.getI64IntegerAttr(*padding)
-                                         : IntegerAttr());
+                                         : IntegerAttr(),
+                                 /*first=*/IntegerAttr());
 }
 
 Value ModelBuilder::patches(Value images, int64_t rows, int64_t columns,

@@ -32,7 +32,15 @@ def models():
         "llama": transformers.LlamaForCausalLM(transformers.LlamaConfig(
             **llama, bos_token_id=1, eos_token_id=[5, 9])),
         "mistral": transformers.MistralForCausalLM(transformers.MistralConfig(
-            **llama, sliding_window=7, bos_token_id=1, eos_token_id=5))}
+            **llama, sliding_window=7, bos_token_id=1, eos_token_id=5)),
+        "opt": transformers.OPTForCausalLM(transformers.OPTConfig(
+            vocab_size=128, hidden_size=32, word_embed_proj_dim=32, ffn_dim=48,
+            num_hidden_layers=2, num_attention_heads=4, init_std=0.4,
+            max_position_embeddings=LENGTH, pad_token_id=1, bos_token_id=1,
+            eos_token_id=5)),
+        "bloom": transformers.BloomForCausalLM(transformers.BloomConfig(
+            **common, hidden_size=32, n_layer=2, n_head=4, seq_length=LENGTH,
+            bos_token_id=1, eos_token_id=5))}
 
 
 class GenerationPeersTest(FolderTest):

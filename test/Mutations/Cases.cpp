@@ -38,6 +38,13 @@ static const char *const kBert =
     R"( "vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2,)"
     R"( "num_attention_heads": 4, "intermediate_size": 48,)"
     R"( "max_position_embeddings": 16, "pad_token_id": 0})";
+static const char *const kOpt =
+    R"({"model_type": "opt", "vocab_size": 64, "hidden_size": 32,)"
+    R"( "max_position_embeddings": 16, "ffn_dim": 48,)"
+    R"( "num_hidden_layers": 2, "num_attention_heads": 4})";
+static const char *const kBloom =
+    R"({"model_type": "bloom", "vocab_size": 64, "n_embed": 32,)"
+    R"( "seq_length": 16, "n_layer": 2, "n_head": 4})";
 static const char *const kVit =
     R"({"model_type": "vit", "image_size": 16, "patch_size": 8,)"
     R"( "num_channels": 3, "hidden_size": 32, "num_hidden_layers": 2,)"
@@ -67,11 +74,13 @@ const std::vector<Case> &allCases() {
       list[i].isShort = false;
     list.push_back({"llama-generates", kLlama, "tp2", 2});
     list.push_back({"gpt2-generates", kGpt2, "tp4"});
-    for (size_t i = list.size() - 2; i < list.size(); ++i) {
+    list.push_back({"opt-generates", kOpt, "tp2", 2});
+    list.push_back({"bloom-generates", kBloom, "tp4"});
+    for (size_t i = list.size() - 4; i < list.size(); ++i) {
       list[i].batch = 3;
       list[i].keptTexts = 2;
+      list[i].isShort = list[i].name == "llama-generates";
     }
-    list.back().isShort = false;
     return list;
   }();
   return cases;

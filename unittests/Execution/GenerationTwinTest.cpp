@@ -144,8 +144,9 @@ void compare(mlir::MLIRContext &context, const char *family, const char *dtype,
   TwinModel model;
   model.family = family;
   model.layers = 2;
-  const bool isGrouped =
-      !llvm::is_contained({"gpt2", "gpt_neox", "gptj", "falcon"}, model.family);
+  const bool isGrouped = !llvm::is_contained(
+      {"gpt2", "gpt_neox", "gptj", "falcon", "opt", "bloom", "mpt"},
+      model.family);
   model.keyHeads = isGrouped ? 4 : 0;
   model.heads = isGrouped ? 4 : 8;
   const std::vector<Text> texts = makeTexts(model);
@@ -181,9 +182,10 @@ TEST(GenerationTwin, LogitsAreThoseOfWholeSequences) {
   mlir::MLIRContext context;
   loadTwinDialects(context);
   for (const char *family :
-       {"gpt2", "llama", "mistral", "gemma2", "qwen2", "phi", "gpt_neox",
-        "gptj", "falcon", "qwen3", "gemma3_text", "phi3", "stablelm",
-        "starcoder2", "olmo2", "cohere2", "granite", "glm4", "smollm3"})
+       {"gpt2",     "llama",      "mistral", "gemma2",  "qwen2",       "phi",
+        "gpt_neox", "gptj",       "falcon",  "qwen3",   "gemma3_text", "phi3",
+        "stablelm", "starcoder2", "olmo2",   "cohere2", "granite",     "glm4",
+        "smollm3",  "opt",        "bloom",   "mpt"})
     compare(context, family, "f64", 1e-12);
   for (const char *family : {"gpt2", "llama", "mistral", "gemma2"})
     compare(context, family, "f32", 1e-5);

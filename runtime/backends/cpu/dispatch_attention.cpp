@@ -253,7 +253,10 @@ template <class T> void runCachedAttention(const Call &call) {
   a.window = n.window;
   a.scale = call.real(K::scale);
   a.cap = call.real(K::cap);
-  call.checkShape(a.cap, /*distance=*/0);
+  a.distance = call.real(K::distance);
+  call.checkShape(a.cap, a.distance);
+  a.firstHead = call.firstHead(a.heads, /*ofBlocks=*/false);
+  a.globalHeads = call.globalHeads(a.heads, /*ofBlocks=*/false);
   a.q = call.buffer<T>(K::q);
   a.k = call.buffer<T>(K::k);
   a.v = call.buffer<T>(K::v);

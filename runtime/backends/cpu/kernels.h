@@ -153,6 +153,8 @@ template <class T> struct CachedAttentionArguments {
   int64_t samples, rows, length, heads, kvHeads, headDim;
   int64_t qStride, kStride, vStride, window;
   double scale, cap;
+  double distance; ///< as for ATTENTION, with the next two
+  int64_t firstHead, globalHeads;
   const T *q, *k, *v;
   T *keys, *values; ///< [rows, kvHeads, length, headDim]
   const int32_t *row, *position;

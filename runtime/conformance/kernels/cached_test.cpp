@@ -16,6 +16,7 @@ struct Cache {
   int64_t rows, length, heads, kvHeads, headDim, window;
   double cap;
   bool packed;
+  double distance = 0;
 };
 
 /// One sample of a call.
@@ -25,11 +26,20 @@ struct Sample {
 
 class Cached : public KernelTest {
 protected:
+  /// Returns ALiBi's slope of one head of this rank's.
+  double slopeOf(const Cache &c, int64_t head) const {
+    const int64_t all = c.heads * device.at.tp_size;
+    const int64_t number = c.heads * device.at.tp_index + head;
+    const double power = std::pow(2.0, std::floor(std::log2(double(all))));
+    return number < int64_t(power)
+               ? std::pow(2.0, -8 * double(number + 1) / power)
+               : std::pow(2.0, -8 * (double(number) - power + 0.5) / power);
+  }
   /// Returns the attention of one head of a query over all positions before.
   /// `keys` and `values` have a row of all key heads for each position.
-  static Values attend(const Cache &c, const double *q, int64_t head,
-                       int64_t position, const std::vector<Values> &keys,
-                       const std::vector<Values> &values, double scale) {
+  Values attend(const Cache &c, const double *q, int64_t head, int64_t position,
+                const std::vector<Values> &keys,
+                const std::vector<Values> &values, double scale) const {
     const int64_t at = head / (c.heads / c.kvHeads) * c.headDim;
     const int64_t first =
         c.window > 0 ? std::max<int64_t>(0, position + 1 - c.window) : 0;
@@ -42,6 +52,7 @@ protected:
       score *= scale;
       if (c.cap > 0)
         score = c.cap * std::tanh(score / c.cap);
+      score += c.distance * slopeOf(c, head) * double(j - position);
       weights.push_back(std::exp(score));
       total += weights.back();
     }
@@ -55,7 +66,8 @@ protected:
 };
 
 /// Rows that are behind each other, several positions of one in a call, samples
-/// of none, windows whose places are used again, heads that share keys.
+/// of none, windows whose places are used again, heads that share keys; work
+/// for one thread and for several.
 TEST_P(Cached, attention_sees_what_was_kept) {
   const std::vector<std::vector<Sample>> calls = {
       {{0, 0}, {2, 0}, {0, 1}, {0, 2}, {-1, 0}},
@@ -68,7 +80,12 @@ TEST_P(Cached, attention_sees_what_was_kept) {
                                            {3, 12, 3, 3, 16, 0, 0, true},
                                            {3, 4, 4, 1, 33, 4, 0, false},
                                            {3, 3, 2, 2, 64, 2, 2.5, false},
-                                           {3, 150, 1, 1, 130, 0, 1.5, true}}) {
+                                           {3, 150, 1, 1, 130, 0, 1.5, true},
+                                           {3, 10, 96, 48, 128, 0, 0, false, 1},
+                                           {3, 10, 6, 3, 8, 0, 0, false, 1},
+                                           {3, 3, 5, 5, 16, 2, 1.5, true, 4}}) {
+    device.at.tp_size = c.distance != 0 ? 2 : 1;
+    device.at.tp_index = c.distance != 0 ? 1 : 0;
     Random random(uint64_t(c.heads * 100 + c.headDim));
     const int64_t kept = c.rows * c.kvHeads * c.length * c.headDim;
     const int64_t samples = 5, own = c.heads * c.headDim,
@@ -134,12 +151,13 @@ TEST_P(Cached, attention_sees_what_was_kept) {
       if (backend().device) {
         EXPECT_NE(device
                       .refused(GRT_KERNEL_CACHED_ATTENTION, buffers, ints,
-                               {0.5, c.cap})
+                               {0.5, c.cap, c.distance})
                       .find("run on CPU ranks"),
                   std::string::npos);
         return;
       }
-      device.run(GRT_KERNEL_CACHED_ATTENTION, buffers, ints, {0.5, c.cap});
+      device.run(GRT_KERNEL_CACHED_ATTENTION, buffers, ints,
+                 {0.5, c.cap, c.distance});
       expectNear(o->read(), expected, "o", 4e-6, 1e-13);
     }
   }
@@ -157,7 +175,7 @@ TEST_P(Cached, attention_refuses_places_that_are_not_there) {
     EXPECT_NE(device
                   .refused(GRT_KERNEL_CACHED_ATTENTION,
                            {*q, *q, *q, *keys, *values, *row, *position, *o},
-                           {2, 2, 3, 1, 1, 2, 2, 2, 2, 0}, {1, 0})
+                           {2, 2, 3, 1, 1, 2, 2, 2, 2, 0}, {1, 0, 0})
                   .find("sample 1 has row and position"),
               std::string::npos);
   }
@@ -205,13 +223,14 @@ TEST_P(Cached, rotary_of_given_positions) {
 }
 
 /// Products of a few rows, whose other operand is read in place: widths beside
-/// those of vectors and blocks.
+/// those of vectors and blocks, lines that are no multiple of parts.
 TEST_P(Cached, products_of_few_rows) {
   Random random(22);
   for (int64_t m : {1, 2, 3, 4, 5})
     for (auto [n, k] : {std::pair<int64_t, int64_t>{1, 1},
                         {7, 9},
                         {65, 24},
+                        {130, 70},
                         {1100, 33},
                         {33, 1100}})
       for (bool transB : {false, true})

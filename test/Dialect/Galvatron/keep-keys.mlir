@@ -85,6 +85,52 @@ galvatron.model @two(%tokens: tensor<?x8xi32> is <tokens, below = 9>) {
 
 // -----
 
+// A table whose first rows are of no position is read from the row of position
+// 0 on; slopes of distances stay.
+
+// CHECK-LABEL: func.func private @offset(
+// CHECK: nn.embedding %arg1, %{{.*}} {first = 2 : i64} : (tensor<?x1xi32>, tensor<10x8xf32>)
+// CHECK-LABEL: func.func private @sloped(
+// CHECK: nn.cached_attention %{{.*}} {distance = 1.000000e+00 : f64, heads = 4 : i64, scale = 5.000000e-01 : f64}
+func.func private @offset(%t: tensor<?x8xi32>, %w: tensor<9x8xf32>, %p: tensor<10x8xf32>) -> tensor<?x8x8xf32> {
+  %0 = nn.embedding %t, %w : (tensor<?x8xi32>, tensor<9x8xf32>) -> tensor<?x8x8xf32>
+  %1 = nn.position_add %0, %p {first = 2 : i64} : (tensor<?x8x8xf32>, tensor<10x8xf32>) -> tensor<?x8x8xf32>
+  return %1 : tensor<?x8x8xf32>
+}
+func.func private @sloped(%x: tensor<?x8x8xf32>, %w: tensor<4x2x8xf32>) -> tensor<?x8x8xf32> {
+  %q = nn.linear %x, %w {transpose_weight} : (tensor<?x8x8xf32>, tensor<4x2x8xf32>) -> tensor<?x8x4x2xf32>
+  %o, %lse = nn.grouped_attention %q, %q, %q {causal, scale = 0.5 : f64, distance = 1.0 : f64} : (tensor<?x8x4x2xf32>, tensor<?x8x4x2xf32>, tensor<?x8x4x2xf32>) -> (tensor<?x8x8xf32>, tensor<?x4x8xf32>)
+  return %o : tensor<?x8x8xf32>
+}
+galvatron.parameter @words : tensor<9x8xf32> {init = "zeros"}
+galvatron.parameter @places : tensor<10x8xf32> {init = "zeros"}
+galvatron.parameter @q : tensor<4x2x8xf32> {init = "zeros"}
+galvatron.model @slopes(%tokens: tensor<?x8xi32> is <tokens, below = 9>) {
+  %0 = galvatron.layer "a" @offset(%tokens) params [@words, @places] : (tensor<?x8xi32>) -> tensor<?x8x8xf32>
+  %1 = galvatron.layer "b" @sloped(%0) params [@q] : (tensor<?x8x8xf32>) -> tensor<?x8x8xf32>
+  galvatron.output %1 : tensor<?x8x8xf32>
+}
+
+// -----
+
+func.func private @biased(%t: tensor<?x8xi32>, %w: tensor<9x8xf32>, %p: tensor<4x2x8xf32>, %b: tensor<6x4xf32>) -> tensor<?x8x8xf32> {
+  %0 = nn.embedding %t, %w : (tensor<?x8xi32>, tensor<9x8xf32>) -> tensor<?x8x8xf32>
+  %q = nn.linear %0, %p {transpose_weight} : (tensor<?x8x8xf32>, tensor<4x2x8xf32>) -> tensor<?x8x4x2xf32>
+  // expected-error@below {{makes biases of all distances, expected operations that compute one position from the keys and values of those before it}}
+  %bias = nn.relative_bias %b {max_distance = 7 : i64} : (tensor<6x4xf32>) -> tensor<?x4x15xf32>
+  %o, %lse = nn.grouped_attention %q, %q, %q bias %bias {causal, scale = 0.5 : f64} : (tensor<?x8x4x2xf32>, tensor<?x8x4x2xf32>, tensor<?x8x4x2xf32>, tensor<?x4x15xf32>) -> (tensor<?x8x8xf32>, tensor<?x4x8xf32>)
+  return %o : tensor<?x8x8xf32>
+}
+galvatron.parameter @words : tensor<9x8xf32> {init = "zeros"}
+galvatron.parameter @q : tensor<4x2x8xf32> {init = "zeros"}
+galvatron.parameter @table : tensor<6x4xf32> {init = "zeros"}
+galvatron.model @relative(%tokens: tensor<?x8xi32> is <tokens, below = 9>) {
+  %0 = galvatron.layer "a" @biased(%tokens) params [@words, @q, @table] : (tensor<?x8xi32>) -> tensor<?x8x8xf32>
+  galvatron.output %0 : tensor<?x8x8xf32>
+}
+
+// -----
+
 func.func private @both(%t: tensor<?x8xi32>, %w: tensor<9x4xf32>, %p: tensor<4x3x4xf32>) -> tensor<?x8x4xf32> {
   %0 = nn.embedding %t, %w : (tensor<?x8xi32>, tensor<9x4xf32>) -> tensor<?x8x4xf32>
   %1 = nn.linear %0, %p : (tensor<?x8x4xf32>, tensor<4x3x4xf32>) -> tensor<?x8x3x4xf32>

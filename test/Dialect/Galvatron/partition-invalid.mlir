@@ -248,6 +248,26 @@ galvatron.model @m(%x: tensor<?x8x16xf32> is <images>) {
 
 // -----
 
+// Attention to kept keys finds slopes of distances by its heads' numbers.
+
+module attributes {galvatron.plan = #galvatron.plan<batch = 8, micro_batches = 1, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {
+galvatron.parameter @w : tensor<16x3x16xf32> {frozen, init = "zeros"}
+galvatron.parameter @k : tensor<2x4x6x4xf32> {frozen, init = "cache"}
+galvatron.parameter @v : tensor<2x4x6x4xf32> {frozen, init = "cache"}
+func.func private @body(%x: tensor<?x1x16xf32>, %r: tensor<?x1xi32>, %p: tensor<?x1xi32>, %w: tensor<16x3x16xf32> {nn.frozen}, %k: tensor<2x4x6x4xf32> {nn.frozen}, %v: tensor<2x4x6x4xf32> {nn.frozen}) -> tensor<?x1x16xf32> {
+  %q = nn.linear %x, %w : (tensor<?x1x16xf32>, tensor<16x3x16xf32>) -> tensor<?x1x3x16xf32>
+  // expected-error@below {{expected a factor to split 'nn.cached_attention' by: it cannot be the same on all 2 ranks of a tensor-parallel group}}
+  %o = nn.cached_attention %q keys %k values %v rows %r at %p {heads = 4 : i64, scale = 0.5 : f64, distance = 1.0 : f64} : (tensor<?x1x3x16xf32>, tensor<2x4x6x4xf32>, tensor<2x4x6x4xf32>, tensor<?x1xi32>, tensor<?x1xi32>) -> tensor<?x1x16xf32>
+  return %o : tensor<?x1x16xf32>
+}
+galvatron.model @m(%x: tensor<?x1x16xf32> is <images>, %r: tensor<?x1xi32> is <cache_rows, below = 2>, %p: tensor<?x1xi32> is <positions, below = 6>) {
+  %0 = galvatron.layer "l" @body(%x, %r, %p) params [@w, @k, @v] {strategy = #galvatron.strategy<[tp = 2]>, stage = 0 : i64} : (tensor<?x1x16xf32>, tensor<?x1xi32>, tensor<?x1xi32>) -> tensor<?x1x16xf32>
+  galvatron.output %0 : tensor<?x1x16xf32>
+}
+}
+
+// -----
+
 // A sample takes 256 KiB, a billion of them more than is added up.
 
 module attributes {galvatron.plan = #galvatron.plan<batch = 1073741824, micro_batches = 1, schedule = "1f1b", pipeline_degree = 1>, galvatron.training = #galvatron.training<optimizer = "adamw", dtype = "f32", clip = true, dropout = true>} {

@@ -82,6 +82,42 @@ func.func @cap(%qkv: tensor<?x1x3x8xf32>, %k: tensor<3x2x6x4xf32>, %v: tensor<3x
 
 // -----
 
+// cached_attention, constraint 6
+func.func @distance(%qkv: tensor<?x1x3x8xf32>, %k: tensor<3x2x6x4xf32>, %v: tensor<3x2x6x4xf32>, %r: tensor<?x1xi32>, %p: tensor<?x1xi32>) -> tensor<?x1x8xf32> {
+  // expected-error@below {{expected 'distance' to be finite, found INF}}
+  %o = nn.cached_attention %qkv keys %k values %v rows %r at %p {heads = 2 : i64, scale = 0.5 : f64, distance = 0x7FF0000000000000 : f64} : (tensor<?x1x3x8xf32>, tensor<3x2x6x4xf32>, tensor<3x2x6x4xf32>, tensor<?x1xi32>, tensor<?x1xi32>) -> tensor<?x1x8xf32>
+  return %o : tensor<?x1x8xf32>
+}
+
+// -----
+
+// embedding, constraint 4
+func.func @no_row(%p: tensor<?x1xi32>, %w: tensor<9x4xf32>) {
+  // expected-error@below {{expected 'first' to be one of the 9 rows of the table, found 9}}
+  %y = nn.embedding %p, %w {first = 9 : i64} : (tensor<?x1xi32>, tensor<9x4xf32>) -> tensor<?x1x4xf32>
+  return
+}
+
+// -----
+
+// embedding, constraint 4
+func.func @first_row_of_a_shard(%p: tensor<?x1xi32>, %w: tensor<9x4xf32>) {
+  // expected-error@below {{expected 'first' to be 0 with 'sharded', found 2}}
+  %y = nn.embedding %p, %w {first = 2 : i64, sharded} : (tensor<?x1xi32>, tensor<9x4xf32>) -> tensor<?x1x4xf32>
+  return
+}
+
+// -----
+
+// embedding_grad, constraint 4
+func.func @no_row_backward(%p: tensor<?x1xi32>, %w: tensor<9x4xf32>, %y: tensor<?x1x4xf32>) {
+  // expected-error@below {{expected 'first' to be one of the 9 rows of the table, found -1}}
+  %d = nn.embedding_grad %p, %y, %w {first = -1 : i64} : (tensor<?x1xi32>, tensor<?x1x4xf32>, tensor<9x4xf32>) -> tensor<9x4xf32>
+  return
+}
+
+// -----
+
 // cached_attention, constraint 7
 func.func @wide_heads(%qkv: tensor<?x1x3x4096xf32>, %k: tensor<3x2x6x2048xf32>, %v: tensor<3x2x6x2048xf32>, %r: tensor<?x1xi32>, %p: tensor<?x1xi32>) -> tensor<?x1x4096xf32> {
   // expected-error@below {{expected heads of at most 1024 elements, found 2048}}

@@ -30,10 +30,13 @@ static std::optional<int64_t> countRows(func::FuncOp function, Value table) {
 /// nothing if it does not.
 static std::optional<int64_t> countValues(func::FuncOp function, Operation *op,
                                           Value data) {
-  if (auto embedding = dyn_cast<nn::EmbeddingOp>(op))
-    return embedding.getTokens() == data
-               ? countRows(function, embedding.getTable())
-               : std::nullopt;
+  if (auto embedding = dyn_cast<nn::EmbeddingOp>(op)) {
+    if (embedding.getTokens() != data)
+      return std::nullopt;
+    std::optional<int64_t> rows = countRows(function, embedding.getTable());
+    return rows ? std::optional(*rows - int64_t(embedding.getFirst()))
+                : std::nullopt;
+  }
   if (auto loss = dyn_cast<nn::CrossEntropyOp>(op))
     return loss.getClasses();
   if (auto stats = dyn_cast<nn::SoftmaxStatsOp>(op))

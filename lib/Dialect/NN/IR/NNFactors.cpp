@@ -114,9 +114,11 @@ std::optional<std::pair<int, int>> nn::getRowFactors(FactorOpInterface op,
   return rows;
 }
 
+// Shards of a table that is looked up from another row on would not be alike.
 FactorRule EmbeddingOp::getFactorRule() {
   SmallVector<int> rows = factors(2, rankOf(getTokens()));
-  return {{rows, {kVocabulary, 1}}, {concat(rows, 1)}};
+  const int tableRows = getFirst() == 0 ? kVocabulary : kNoFactor;
+  return {{rows, {tableRows, 1}}, {concat(rows, 1)}};
 }
 LogicalResult EmbeddingOp::partition(OpBuilder &, int factor,
                                      const ShardContext &) {
@@ -130,7 +132,8 @@ bool EmbeddingOp::takesRows() { return false; }
 
 FactorRule EmbeddingGradOp::getFactorRule() {
   SmallVector<int> rows = factors(2, rankOf(getTokens()));
-  return {{rows, concat(rows, 1), {kVocabulary, 1}}, {{kVocabulary, 1}}};
+  const int tableRows = getFirst() == 0 ? kVocabulary : kNoFactor;
+  return {{rows, concat(rows, 1), {tableRows, 1}}, {{tableRows, 1}}};
 }
 LogicalResult EmbeddingGradOp::partition(OpBuilder &, int factor,
                                          const ShardContext &) {
@@ -598,6 +601,10 @@ LogicalResult CachedAttentionOp::partition(OpBuilder &, int factor,
   if (factor == kHeads)
     setHeads(getHeads() / shards.size());
   return success();
+}
+// The kernel finds the slopes of its heads by their global numbers.
+bool CachedAttentionOp::mayBeReplicated(const ShardContext &axis) {
+  return !axis.numbersParts() || getDistance().isZero();
 }
 bool CachedAttentionOp::takesRows() { return false; }
 bool CachedAttentionOp::mixesPositions() { return true; }

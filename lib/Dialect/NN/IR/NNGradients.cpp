@@ -23,7 +23,7 @@ void EmbeddingOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
   if (needed[1])
     operandGrads[1] = EmbeddingGradOp::create(
         builder, getLoc(), sumType(getTable()), getTokens(), grads[0],
-        getTable(), getShardedAttr(), getPaddingAttr());
+        getTable(), getShardedAttr(), getPaddingAttr(), getFirstAttr());
 }
 
 void PositionAddOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,

@@ -310,28 +310,43 @@ void emitProduct(KernelEmitter &emitter, ArrayRef<Value> operands, Value result,
   emitter.kernel("gemm", buffers, {m, n, k, transA, transB, mode, hasBias});
 }
 
+/// The part of a table, of type `type`, from row `first` on.
+Value rowsFrom(KernelEmitter &emitter, Value table, RankedTensorType type,
+               int64_t first) {
+  if (first == 0)
+    return table;
+  const int64_t bytes =
+      first * type.getDimSize(1) * type.getElementTypeBitWidth() / 8;
+  return emitter.view(table, bytes, type);
+}
+
 } // namespace
 
 void EmbeddingOp::emitKernels(KernelEmitter &emitter, ArrayRef<Value> operands,
                               ArrayRef<Value> results) {
-  emitter.kernel("embedding", {operands[0], operands[1], results[0]},
+  const int64_t first = getFirst();
+  Value table = rowsFrom(emitter, operands[1], typeOf(getTable()), first);
+  emitter.kernel("embedding", {operands[0], table, results[0]},
                  {size(getTokens()), last(getTable()),
-                  typeOf(getTable()).getDimSize(0), getSharded()});
+                  typeOf(getTable()).getDimSize(0) - first, getSharded()});
 }
 
 void EmbeddingGradOp::emitKernels(KernelEmitter &emitter,
                                   ArrayRef<Value> operands,
                                   ArrayRef<Value> results) {
+  const int64_t first = getFirst();
+  if (first != 0)
+    emitter.kernel("zero", {results[0]}, {});
   SmallVector<int64_t> ints = {size(getDy()) / last(getTable()),
                                last(getTable()),
-                               typeOf(getTable()).getDimSize(0),
+                               typeOf(getTable()).getDimSize(0) - first,
                                getSharded(),
-                               emitter.accumulateMode(0),
+                               first != 0 ? 1 : emitter.accumulateMode(0),
                                getPadding() ? int64_t(*getPadding())
                                             : kNoPadding};
   addRowsOfBlocks(ints, getDy(), getTokens());
-  emitter.kernel("embedding_grad", {operands[0], operands[1], results[0]},
-                 ints);
+  Value table = rowsFrom(emitter, results[0], typeOf(getDtable()), first);
+  emitter.kernel("embedding_grad", {operands[0], operands[1], table}, ints);
 }
 
 void PositionAddOp::emitKernels(KernelEmitter &emitter,
@@ -839,7 +854,8 @@ void CachedAttentionOp::emitKernels(KernelEmitter &emitter,
                  {typeOf(getO()).getDimSize(0), cache[0], cache[2], heads,
                   cache[1], head, queryStride, keyStride, keyStride,
                   int64_t(getWindow())},
-                 {getScale().convertToDouble(), getCap().convertToDouble()});
+                 {getScale().convertToDouble(), getCap().convertToDouble(),
+                  getDistance().convertToDouble()});
 }
 
 void GroupedAttentionGradOp::emitKernels(KernelEmitter &emitter,
@@ -943,7 +959,8 @@ void SoftmaxStatsOp::emitKernels(KernelEmitter &emitter,
                  {operands[0], operands[1], results[0]}, ints);
 }
 
-bool EmbeddingGradOp::supportsAccumulation(unsigned) { return true; }
+// Rows in front of the first have to be zeroed.
+bool EmbeddingGradOp::supportsAccumulation(unsigned) { return getFirst() == 0; }
 bool RelativeBiasGradOp::supportsAccumulation(unsigned) { return true; }
 bool WindowAttentionGradOp::supportsAccumulation(unsigned index) {
   return index == 3;

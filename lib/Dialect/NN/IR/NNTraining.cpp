@@ -260,13 +260,10 @@ LogicalResult RelativeBiasOp::keepKeys(OpBuilder &, KeptKeys &) {
 LogicalResult PositionAddOp::keepKeys(OpBuilder &builder, KeptKeys &kept) {
   if (getStarts())
     return refuseToKeep(*this, "keeps documents apart");
-  if (getFirst() != 0)
-    return refuseToKeep(*this, "has a table whose first row is not that of "
-                               "position 0");
   Value row = EmbeddingOp::create(builder, getLoc(), getX().getType(),
                                   kept.positions, getTable(),
                                   /*sharded=*/UnitAttr(),
-                                  /*padding=*/IntegerAttr());
+                                  /*padding=*/IntegerAttr(), getFirstAttr());
   Value sum = AddOp::create(builder, getLoc(), getY().getType(), getX(), row);
   getY().replaceAllUsesWith(sum);
   erase();
@@ -307,7 +304,7 @@ template <typename OpTy>
 static void replaceByCached(OpTy op, OpBuilder &builder, KeptKeys &kept,
                             ValueRange parts, Value keyPart, int64_t heads,
                             int64_t keyHeads, int64_t headSize, int64_t window,
-                            FloatAttr cap) {
+                            FloatAttr cap, FloatAttr distance) {
   const int64_t places =
       window > 0 ? std::min(window, kept.length) : kept.length;
   const StringRef factor = findWeightFactor(keyPart);
@@ -319,7 +316,7 @@ static void replaceByCached(OpTy op, OpBuilder &builder, KeptKeys &kept,
   Value o = CachedAttentionOp::create(
       builder, op.getLoc(), op.getO().getType(), parts, keys, values, kept.rows,
       kept.positions, builder.getI64IntegerAttr(heads), op.getScaleAttr(),
-      builder.getI64IntegerAttr(window), cap);
+      builder.getI64IntegerAttr(window), cap, distance);
   op.getO().replaceAllUsesWith(o);
   op.erase();
 }
@@ -332,7 +329,8 @@ LogicalResult AttentionOp::keepKeys(OpBuilder &builder, KeptKeys &kept) {
   const int64_t width =
       cast<RankedTensorType>(getQkv().getType()).getShape().back();
   replaceByCached(*this, builder, kept, getQkv(), getQkv(), heads, heads,
-                  width / heads, /*window=*/0, builder.getF64FloatAttr(0));
+                  width / heads, /*window=*/0, builder.getF64FloatAttr(0),
+                  builder.getF64FloatAttr(0));
   return success();
 }
 
@@ -343,11 +341,12 @@ LogicalResult GroupedAttentionOp::keepKeys(OpBuilder &builder, KeptKeys &kept) {
   if (getStarts() || getMask())
     return refuseToKeep(*this, getStarts() ? "keeps documents apart"
                                            : "has a mask of positions");
-  if (getBias() || !getDistance().isZero())
-    return refuseToKeep(*this, "adds to scores by distance");
+  if (getBias())
+    return refuseToKeep(*this, "adds learnt biases of distance to scores");
   ArrayRef<int64_t> keys = cast<RankedTensorType>(getK().getType()).getShape();
   const int64_t heads = cast<RankedTensorType>(getQ().getType()).getDimSize(2);
   replaceByCached(*this, builder, kept, {getQ(), getK(), getV()}, getK(), heads,
-                  keys[2], keys[3], getWindow(), getCapAttr());
+                  keys[2], keys[3], getWindow(), getCapAttr(),
+                  getDistanceAttr());
   return success();
 }

@@ -238,10 +238,24 @@ LogicalResult TakeGradOp::verify() {
   return verifyTake(*this, "dx", getDx(), "dy", getDy(), getPosition());
 }
 
+/// Checks the first row of a table that is looked up; the number is that of
+/// both operations.
+template <typename OpTy> static LogicalResult verifyFirstRow(OpTy op) {
+  const int64_t first = op.getFirst(), rows = shapeOf(op.getTable())[0];
+  if (first < 0 || first >= rows) // 4
+    return op.emitOpError() << "expected 'first' to be one of the " << rows
+                            << " rows of the table, found " << first;
+  if (first != 0 && op.getSharded()) // 4
+    return op.emitOpError()
+           << "expected 'first' to be 0 with 'sharded', found " << first;
+  return success();
+}
+
 LogicalResult EmbeddingOp::verify() {
   if (failed(expectRank(*this, "table", getTable(), 2)) || // 1
       failed(expectElements(*this, getTable(), {{"y", getY()}})) ||
-      failed(verifyPadding(*this))) // 3
+      failed(verifyPadding(*this)) || // 3
+      failed(verifyFirstRow(*this)))  // 4
     return failure();
   return expectShape(*this, "y", getY(),
                      append(shapeOf(getTokens()), shapeOf(getTable())[1])); // 2
@@ -253,7 +267,8 @@ LogicalResult EmbeddingGradOp::verify() {
       failed(expectRank(*this, "table", getTable(), 2)) ||
       failed(expectElements(*this, getTable(), {{"dy", getDy()}},
                             {{"dtable", getDtable()}})) ||
-      failed(verifyPadding(*this))) // 3
+      failed(verifyPadding(*this)) || // 3
+      failed(verifyFirstRow(*this)))  // 4
     return failure();
   const SmallVector<int64_t> expected =
       append(shapeOf(getTokens()), shapeOf(getTable())[1]);

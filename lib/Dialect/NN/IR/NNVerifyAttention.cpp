@@ -338,6 +338,9 @@ LogicalResult CachedAttentionOp::verify() {
   if (!(getCap().convertToDouble() >= 0)) // 6
     return emitOpError() << "expected 'cap' to be 0 or positive, found "
                          << getCap().convertToDouble();
+  if (!getDistance().isFinite()) // 6
+    return emitOpError() << "expected 'distance' to be finite, found "
+                         << getDistance().convertToDouble();
   if (failed(expectElements(*this, getParts()[0],
                             {{"keys", getKeys()}, {"o", getO()}}, {})))
     return failure();

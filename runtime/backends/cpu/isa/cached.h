@@ -8,6 +8,7 @@
 #ifndef GRT_BACKENDS_CPU_ISA_CACHED_H
 #define GRT_BACKENDS_CPU_ISA_CACHED_H
 
+#include "attention.h"
 #include "math.h"
 
 namespace grt::cpu {
@@ -16,12 +17,13 @@ namespace {
 /// Keys whose scores are there at a time.
 constexpr int64_t cachedKeys = 64;
 
-/// Attention of one query, of `headDim` elements, to `count` keys from position
-/// `first` on; the softmax of what was seen so far is corrected block by block.
+/// Attention of the query of head `head`, of `headDim` elements, to `count`
+/// keys from position `first` on, the last of which is its own; the softmax of
+/// what was seen so far is corrected block by block.
 template <class T>
-void attendCached(const CachedAttentionArguments<T> &a, const T *q,
-                  const T *keys, const T *values, int64_t first, int64_t count,
-                  T *o) {
+void attendCached(const CachedAttentionArguments<T> &a, int64_t head,
+                  const T *q, const T *keys, const T *values, int64_t first,
+                  int64_t count, T *o) {
   using A = Accumulator<T>;
   A query[GRT_CACHED_HEAD], sums[GRT_CACHED_HEAD];
   A scores[cachedKeys];
@@ -30,6 +32,10 @@ void attendCached(const CachedAttentionArguments<T> &a, const T *q,
     query[i] = wide(q[i]) * A(a.scale);
     sums[i] = 0;
   }
+  const double slope =
+      a.distance == 0
+          ? 0
+          : a.distance * distanceSlope(a.firstHead + head, a.globalHeads);
   A most = -__builtin_huge_val(), total = 0;
   for (int64_t begin = 0; begin < count; begin += cachedKeys) {
     const int64_t block = smaller(cachedKeys, count - begin);
@@ -48,6 +54,7 @@ void attendCached(const CachedAttentionArguments<T> &a, const T *q,
       A score = horizontalSum<A>(sum);
       if (a.cap > 0)
         score = A(a.cap) * hyperbolicTangent(splat(score / A(a.cap)))[0];
+      score += A(slope * double(begin + j + 1 - count));
       scores[j] = score;
       larger = score > larger ? score : larger;
     }
@@ -75,37 +82,46 @@ void attendCached(const CachedAttentionArguments<T> &a, const T *q,
   });
 }
 
+/// Keys that the query of position `position` sees.
+template <class T>
+int64_t cachedSeen(const CachedAttentionArguments<T> &a, int64_t position) {
+  return a.window > 0 ? smaller(a.window, position + 1) : position + 1;
+}
+
 /// Threads share out the key heads of all rows of the cache. In each the
 /// samples of the row are taken one after the other: what is put for one of
 /// them may take the place of what the one before it has seen.
 template <class T>
 void cachedAttention(int threads, const CachedAttentionArguments<T> &a) {
   const int64_t group = a.heads / a.kvHeads, size = a.headDim;
-  parallelFor(
-      threads, a.rows * a.kvHeads, 1, [&](int, int64_t begin, int64_t end) {
-        for (int64_t item = begin; item < end; ++item) {
-          const int64_t row = item / a.kvHeads, head = item % a.kvHeads;
-          T *keys = a.keys + item * a.length * size;
-          T *values = a.values + item * a.length * size;
-          for (int64_t s = 0; s < a.samples; ++s) {
-            if (a.row[s] != row)
-              continue;
-            const int64_t position = a.position[s];
-            const int64_t place = position % a.length * size;
-            const uint64_t bytes = uint64_t(size) * sizeof(T);
-            __builtin_memcpy(keys + place, a.k + s * a.kStride + head * size,
-                             bytes);
-            __builtin_memcpy(values + place, a.v + s * a.vStride + head * size,
-                             bytes);
-            const int64_t seen =
-                a.window > 0 ? smaller(a.window, position + 1) : position + 1;
-            for (int64_t h = head * group; h < (head + 1) * group; ++h)
-              attendCached(a, a.q + s * a.qStride + h * size, keys, values,
-                           position + 1 - seen, seen,
-                           a.o + (s * a.heads + h) * size);
-          }
-        }
-      });
+  double pairs = 0; // of a query and a key
+  for (int64_t s = 0; s < a.samples; ++s)
+    if (a.row[s] >= 0)
+      pairs += double(cachedSeen(a, a.position[s]) * a.heads);
+  parallelFor(threadsForOperations(threads, 4 * pairs * double(size)),
+              a.rows * a.kvHeads, 1, [&](int, int64_t begin, int64_t end) {
+                for (int64_t item = begin; item < end; ++item) {
+                  const int64_t row = item / a.kvHeads, head = item % a.kvHeads;
+                  T *keys = a.keys + item * a.length * size;
+                  T *values = a.values + item * a.length * size;
+                  for (int64_t s = 0; s < a.samples; ++s) {
+                    if (a.row[s] != row)
+                      continue;
+                    const int64_t position = a.position[s];
+                    const int64_t place = position % a.length * size;
+                    const uint64_t bytes = uint64_t(size) * sizeof(T);
+                    __builtin_memcpy(keys + place,
+                                     a.k + s * a.kStride + head * size, bytes);
+                    __builtin_memcpy(values + place,
+                                     a.v + s * a.vStride + head * size, bytes);
+                    const int64_t seen = cachedSeen(a, position);
+                    for (int64_t h = head * group; h < (head + 1) * group; ++h)
+                      attendCached(a, h, a.q + s * a.qStride + h * size, keys,
+                                   values, position + 1 - seen, seen,
+                                   a.o + (s * a.heads + h) * size);
+                  }
+                }
+              });
   for (int64_t s = 0; s < a.samples; ++s)
     if (a.row[s] < 0)
       __builtin_memset(a.o + s * a.heads * size, 0,

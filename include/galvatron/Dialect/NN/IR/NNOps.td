@@ -20,14 +20,15 @@ def NN_EmbeddingOp
                    ["partition", "takesRows"]> {
   let summary = "Looks rows of a table up.";
   let description = [{
-    `y[.., :] = table[tokens[..], :]`. With `sharded` the table holds one shard
-    of the rows and tokens of other shards give zeros. The row of token
+    `y[.., :] = table[first + tokens[..], :]`. With `sharded` the table holds one
+    shard of the rows and tokens of other shards give zeros. The row of token
     `padding` gets no gradient.
 
     Constraints:
     1. `table` has rank 2.
     2. The shape of `y` is that of `tokens` followed by the table's width.
     3. `padding`, if present, is not negative.
+    4. `first` is a row of the table, and 0 with `sharded`.
 
     ```mlir
     %y = nn.embedding %tokens, %table
@@ -35,7 +36,8 @@ def NN_EmbeddingOp
     ```
   }];
   let arguments = (ins NN_Integer:$tokens, NN_Float:$table, UnitAttr:$sharded,
-                       OptionalAttr<I64Attr>:$padding);
+                       OptionalAttr<I64Attr>:$padding,
+                       DefaultValuedAttr<I64Attr, "0">:$first);
   let results = (outs NN_Float:$y);
   let assemblyFormat = [{
     $tokens `,` $table attr-dict `:` functional-type(operands, results)
@@ -49,7 +51,7 @@ def NN_EmbeddingGradOp
   let summary = "Gradient of a looked-up table.";
   let description = [{
     Sums rows of `dy` by token, in ascending order of position; those of token
-    `padding` are left out. `table` only tells the shape and the split of the
+    `padding` are left out. Rows in front of `first` are zeros. `table` only tells the shape and the split of the
     result; its values are not read.
 
     Constraints:
@@ -57,9 +59,11 @@ def NN_EmbeddingGradOp
     2. The shape of `dy` is that of `tokens` followed by the table's width. Of a
        block of rows the tokens are those of all.
     3. `padding`, if present, is not negative.
+    4. `first` is a row of the table, and 0 with `sharded`.
   }];
   let arguments = (ins NN_Integer:$tokens, NN_Float:$dy, NN_Float:$table,
-                       UnitAttr:$sharded, OptionalAttr<I64Attr>:$padding);
+                       UnitAttr:$sharded, OptionalAttr<I64Attr>:$padding,
+                       DefaultValuedAttr<I64Attr, "0">:$first);
   let results = (outs NN_Statistics:$dtable);
   let assemblyFormat = [{
     $tokens `,` $dy `,` $table attr-dict `:` functional-type(operands, results)
@@ -682,7 +686,8 @@ def NN_GroupedAttentionGradOp
 
 def NN_CachedAttentionOp
     : NN_ForwardOp<"cached_attention", ["getFlops"],
-                   ["partition", "takesRows", "mixesPositions"], /*kernel=*/[],
+                   ["partition", "mayBeReplicated", "takesRows",
+                    "mixesPositions"], /*kernel=*/[],
                    /*training=*/[], /*traits=*/[], /*effects=*/[]> {
   let summary = "Attention of one position to keys and values that are kept.";
   let description = [{
@@ -691,8 +696,9 @@ def NN_CachedAttentionOp
     `positions[s]` of row `rows[s]` of `keys` and `values`, which have those of the
     positions before it. Those of the sample are put there, at place
     `positions[s]` modulo `places`, and stay behind the call. With `window` the
-    query sees the last `window` positions. Samples are taken in order; where
-    `rows[s]` is -1 nothing is put there and `o` is 0.
+    query sees the last `window` positions. `cap` and `distance` are those of
+    `nn.grouped_attention`, with the slopes of the heads of all ranks. Samples are
+    taken in order; where `rows[s]` is -1 nothing is put there and `o` is 0.
 
     It reads and writes memory that is an argument of its function: a state of the
     program, no value. So it is neither left out where its result has no use, nor
@@ -709,7 +715,8 @@ def NN_CachedAttentionOp
        size]`.
     4. `rows` and `positions` are `[samples, 1]`.
     5. `o` is `[samples, 1, heads * head size]`.
-    6. `window` is not negative and at most `places`; `cap` is not negative.
+    6. `window` is not negative and at most `places`; `cap` is not negative, and
+       `distance` is finite.
     7. Heads have at most 1024 elements.
   }];
   let arguments = (ins Variadic<NN_Float>:$parts,
@@ -718,7 +725,8 @@ def NN_CachedAttentionOp
                        NN_Integer:$rows, NN_Integer:$positions,
                        I64Attr:$heads, F64Attr:$scale,
                        DefaultValuedAttr<I64Attr, "0">:$window,
-                       DefaultValuedAttr<F64Attr, "0.0">:$cap);
+                       DefaultValuedAttr<F64Attr, "0.0">:$cap,
+                       DefaultValuedAttr<F64Attr, "0.0">:$distance);
   let results = (outs NN_Float:$o);
   let assemblyFormat = [{
     $parts `keys` $keys `values` $values `rows` $rows `at` $positions attr-dict `:`
