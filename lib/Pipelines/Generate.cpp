@@ -88,6 +88,13 @@ llvm::Error galvatron::checkGenerates(const Plan &plan) {
             "parallelism (tp) and stages alone, as a rank keeps the "
             "keys and values of all rows, found layer '" +
             layer.name + "' under " + layer.strategy.str());
+  // A pass writes keys and values where they stay; states of the host come to
+  // the device and are given up there.
+  if (plan.offload != Offload::Off)
+    return makeError("option --generate: expected all states on the devices, "
+                     "as keys and values are kept between passes, found "
+                     "--offload=" +
+                     offloadName(plan.offload));
   if (plan.microBatches != 1)
     return makeError("option --generate: expected one micro-batch, found " +
                      llvm::Twine(plan.microBatches));

@@ -561,11 +561,15 @@ void Candidate::addLeastCuts(LayerModel &model, CostTables &tables) {
 /// combinations.
 constexpr size_t kFewTies = 3;
 
-std::string Candidate::tieRule(const LayerModel &model) {
+std::string Candidate::tieRule(const LayerModel &model, bool severalStages) {
   std::set<std::pair<size_t, size_t>> pairs;
+  std::set<size_t> owners;
   for (const Tie &tie : model.ties())
-    pairs.insert({tie.ownerLayer, tie.borrowerLayer});
-  if (pairs.size() <= kFewTies)
+    if (pairs.insert({tie.ownerLayer, tie.borrowerLayer}).second)
+      owners.insert(tie.ownerLayer);
+  // On one stage the layers that share one owner's parameters have any
+  // strategies; those of several groups may have to be alike.
+  if (pairs.size() <= kFewTies || (!severalStages && owners.size() == 1))
     return "";
   return "shared parameters held alike, in at most " +
          std::to_string(kMostTieChoices) + " ways";
@@ -620,15 +624,20 @@ bool Candidate::addTies(LayerModel &model, CostTables &tables,
       }
     theProblem.ties.push_back(std::move(out));
   }
-  if (shared.size() <= kFewTies ||
-      countTieChoices(theProblem, kMostTieChoices) <= kMostTieChoices)
+  auto areFew = [&] {
+    return countTieChoices(theProblem, kMostTieChoices) <= kMostTieChoices;
+  };
+  if (shared.size() <= kFewTies || areFew())
+    return true;
+  theProblem.ownersAlike = true;
+  if (areFew())
     return true;
   refusal = std::to_string(shared.size()) +
             " layers share parameters with layers in front of them, in too "
             "many ways to be searched over " +
-            std::to_string(stages) +
-            " stages: expected fewer stages (--pipeline-degree), or their "
-            "strategies to be given (--strategy)";
+            std::to_string(stages) + " stages: expected " +
+            (stages > 1 ? "fewer stages (--pipeline-degree), or " : "") +
+            "their strategies to be given (--strategy)";
   return false;
 }
 

@@ -149,9 +149,9 @@ class Candidate {
 public:
   /// Ways to settle ties that a search goes through. An estimate, not measured.
   static constexpr size_t kMostTieChoices = 1 << 12;
-  /// What stages of several have where many layers of a model share parameters
+  /// What stages have where many layers of a model share parameters
   /// (Plan::provenAmong); empty: anything.
-  static std::string tieRule(const LayerModel &model);
+  static std::string tieRule(const LayerModel &model, bool severalStages);
 
   /// Null if some layer can have no strategy of the set, the reason is then in
   /// `refusal`, or if the tables are incomplete: pricing was to end. Memory is

@@ -93,9 +93,10 @@ void PlanSearch::makeLayouts() {
   auto haveRule = [&](const std::string &rule) {
     provenAmong += (provenAmong.empty() || rule.empty() ? "" : " and ") + rule;
   };
-  if (space.anyGroups ||
-      any_of(searched, [](const Layout *layout) { return layout->degree > 1; }))
-    haveRule(Candidate::tieRule(model));
+  haveRule(Candidate::tieRule(
+      model, space.anyGroups || any_of(searched, [](const Layout *layout) {
+               return layout->degree > 1;
+             })));
   if (!space.anyGroups)
     return;
   std::optional<int64_t> degree = options.pipelineDegree;

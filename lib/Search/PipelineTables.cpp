@@ -311,8 +311,8 @@ bool TieSettler::agrees(const TieChoice &choice, const PipelineTie &tie,
         Placed{of.borrower, as.firstStage, as.lastStage}};
   };
   for (auto [before, other] : llvm::zip(problem.ties, choice.ties)) {
-    if (before.owner == tie.owner && other.ownerKey && settled.ownerKey &&
-        other.ownerKey != settled.ownerKey)
+    if ((before.owner == tie.owner || problem.ownersAlike) && other.ownerKey &&
+        settled.ownerKey && other.ownerKey != settled.ownerKey)
       return false;
     for (const Placed &one : placesOf(before, other))
       for (const Placed &two : placesOf(tie, settled))

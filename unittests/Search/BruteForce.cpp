@@ -188,6 +188,12 @@ public:
 
   /// Whether the layers of all ties are held as PipelineTie::alike says.
   bool isAlike() const {
+    std::set<size_t> owners; // keys
+    for (const PipelineTie &tie : problem.ties)
+      if (tie.alike && problem.ownersAlike)
+        owners.insert(option(tie.owner).tieKey);
+    if (owners.size() > 1)
+      return false;
     for (const PipelineTie &tie : problem.ties) {
       size_t owner = stageOf[tie.owner], borrower = stageOf[tie.borrower];
       if (!tie.alike || owner == borrower)

@@ -145,6 +145,16 @@ inline void addAlikeTies(PipelineProblem &problem, std::mt19937_64 &random) {
   if (count < 2)
     return;
   auto owner = static_cast<size_t>(pick(random, 0, count - 2));
+  // Now and then a second group that has to be held as the first one.
+  problem.ownersAlike = pick(random, 0, 2) == 0;
+  if (problem.ownersAlike && owner > 0) {
+    PipelineTie tie;
+    tie.owner = 0;
+    tie.borrower = count - 1;
+    tie.alike = true;
+    tie.table.assign(stages * stages, 1);
+    problem.ties.push_back(std::move(tie));
+  }
   for (size_t borrower = owner + 1; borrower < count; ++borrower) {
     if (pick(random, 0, 3) == 0)
       continue;

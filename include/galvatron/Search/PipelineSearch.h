@@ -132,6 +132,9 @@ struct PipelineProblem {
   size_t tieKeys = 1;
   std::vector<std::vector<Picoseconds>> tieTables;
   std::vector<PipelineTie> ties;
+  /// All owners of ties whose layers are held alike have one key. Layers that
+  /// share parameters in many groups are searched in no other way.
+  bool ownersAlike = false;
   /// Layers per stage if the partition is given, else empty.
   std::vector<int64_t> partition;
 
