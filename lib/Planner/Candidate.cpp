@@ -563,13 +563,16 @@ constexpr size_t kFewTies = 3;
 
 std::string Candidate::tieRule(const LayerModel &model, bool severalStages) {
   std::set<std::pair<size_t, size_t>> pairs;
-  std::set<size_t> owners;
+  std::map<size_t, size_t> borrowers; // by owner
   for (const Tie &tie : model.ties())
     if (pairs.insert({tie.ownerLayer, tie.borrowerLayer}).second)
-      owners.insert(tie.ownerLayer);
+      ++borrowers[tie.ownerLayer];
+  const auto groups = llvm::count_if(
+      borrowers, [](const auto &owner) { return owner.second > 1; });
   // On one stage the layers that share one owner's parameters have any
   // strategies; those of several groups may have to be alike.
-  if (pairs.size() <= kFewTies || (!severalStages && owners.size() == 1))
+  if (pairs.size() <= kFewTies ||
+      (!severalStages && groups <= 1 && borrowers.size() <= kFewTies))
     return "";
   return "shared parameters held alike, in at most " +
          std::to_string(kMostTieChoices) + " ways";
