@@ -304,7 +304,8 @@ def prepare(files: Union[Path, Sequence[Path]], tokenizer: Path, output: Path, *
     try:
         told = _write_shards(files, renderer, found.tokenizer, pathlib.Path(output),
                              seq_len, pack, tokenize)
-        result: Dict[str, Any] = _facts(output)
+        result: Dict[str, Any] = json.loads(
+            (pathlib.Path(output) / "shards.json").read_text(encoding="utf-8"))
     except OSError as wrong:
         raise errors.InvalidInput(f"'{output}': {wrong.strerror}") from wrong
     if chat and chat.tells_date and date is None:
@@ -330,12 +331,6 @@ def _check_packing(seq_len: Optional[int], pack: Mapping[str, Any],
                 raise errors.InvalidInput(f"{name}: expected seq_len with it")
 
 
-def _facts(folder: Path) -> Dict[str, Any]:
-    facts: Dict[str, Any] = json.loads(
-        (pathlib.Path(folder) / "shards.json").read_text(encoding="utf-8"))
-    return facts
-
-
 def _write_shards(files: Sequence[Path], renderer: Renderer, tokenizer: pathlib.Path,
                   output: pathlib.Path, seq_len: Optional[int],
                   pack: Mapping[str, Any], tokenize: Mapping[str, Any]) -> List[str]:
@@ -356,11 +351,6 @@ def _write_shards(files: Sequence[Path], renderer: Renderer, tokenizer: pathlib.
             f"--tokenizer={tokenizer}", f"--output={shards}",
             *tools.arguments(tokenize)])]
         if seq_len:
-            filler, words = pack.get("pad_token"), _facts(shards)["vocabulary-size"]
-            if filler is not None and not 0 <= filler < words:
-                raise errors.InvalidInput(
-                    f"pad_token: expected a token of the vocabulary, below {words}, "
-                    f"found {filler}")
             made = sorted(str(path) for path in pathlib.Path(shards).glob("*.u[13][62]"))
             told.append(tools.call("galvatron-data", [
                 "pack", *made, f"--seq-len={seq_len}", f"--output={output}",
