@@ -20,7 +20,10 @@
 
 #include "Encoder.h"
 #include "Family.h"
+#include "FieldTable.h"
 #include "galvatron/Support/Units.h"
+
+#include "llvm/ADT/StringSet.h"
 
 using namespace galvatron;
 using llvm::SmallVector;
@@ -170,7 +173,8 @@ Bert::Bert(ConfigReader &reader, Kind kind)
       modelType(reader.getModelType()), names(namesOf(kind)) {
   switch (kind) {
   case Kind::Bert:
-    reader.expectArchitecture({"BertForMaskedLM", "BertModel"});
+    reader.expectArchitecture(
+        {"BertForMaskedLM", "BertForPreTraining", "BertModel"});
     break;
   case Kind::Roberta:
     reader.expectArchitecture({"RobertaForMaskedLM", "RobertaModel",
@@ -186,7 +190,8 @@ Bert::Bert(ConfigReader &reader, Kind kind)
     readDistil(reader);
     break;
   case Kind::Albert:
-    reader.expectArchitecture({"AlbertForMaskedLM", "AlbertModel"});
+    reader.expectArchitecture(
+        {"AlbertForMaskedLM", "AlbertForPreTraining", "AlbertModel"});
     readGroups(reader);
     break;
   }
@@ -233,7 +238,19 @@ void Bert::readGroups(ConfigReader &reader) {
         "expected at most 'num_hidden_layers' = " + Twine(config.layers) +
             reader.found("num_hidden_groups", groups));
   config.layers = multiplyBytes(config.layers, layersOfGroup);
+  if (config.layers > kMostLayers) {
+    reader.fail("inner_group_num",
+                "expected a product with 'num_hidden_layers' of at most " +
+                    Twine(kMostLayers) + ", found " + Twine(config.layers));
+    config.layers = layersOfGroup = groups = 1;
+  }
   reader.passOver("classifier_dropout_prob"); // of the class for sentences
+  // Published files have these of the first program, and the library does not
+  // read them.
+  reader.expectPlain("down_scale_factor", 1);
+  for (StringRef field :
+       {"gap_size", "net_structure_type", "num_memory_blocks"})
+    reader.expectPlain(field, 0);
 }
 
 std::string Bert::prefixOf(int64_t layer) const {
@@ -352,9 +369,9 @@ void Bert::build(ModelBuilder &b) const {
                  head = headParameters();
   // Those that share parameters are declared once.
   std::vector<std::string> prefixes;
+  llvm::StringSet<> known;
   for (int64_t index = 0; index < config.layers; ++index)
-    if (std::string prefix = prefixOf(index);
-        !llvm::is_contained(prefixes, prefix))
+    if (std::string prefix = prefixOf(index); known.insert(prefix).second)
       prefixes.push_back(std::move(prefix));
   const std::string &type = modelType;
   b.declareBlocks(

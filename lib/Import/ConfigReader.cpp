@@ -47,9 +47,13 @@ std::string ConfigReader::print(llvm::StringRef field) const {
 int64_t ConfigReader::checkPositive(llvm::StringRef field,
                                     const llvm::json::Value &value) {
   std::optional<int64_t> integer = value.getAsInteger();
-  if (integer && *integer >= 1 && *integer < kLimit)
+  const bool isLayers = isLayerCount(field);
+  if (integer && *integer >= 1 &&
+      *integer < (isLayers ? kMostLayers + 1 : kLimit))
     return *integer;
-  fail(field, "expected an integer of at least 1 and below 2147483648, found " +
+  fail(field, "expected an integer of at least 1 and " +
+                  llvm::Twine(isLayers ? "at most " : "below ") +
+                  llvm::Twine(isLayers ? kMostLayers : kLimit) + ", found " +
                   print(field));
   return 1;
 }

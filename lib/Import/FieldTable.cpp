@@ -510,6 +510,14 @@ bool galvatron::isOffAtZero(StringRef field) {
          field.contains("coef");
 }
 
+bool galvatron::isLayerCount(StringRef field) {
+  auto meaning = meaningOf(field);
+  return (meaning && meaning->name == "num_hidden_layers") ||
+         field == "encoder_layers" || field == "decoder_layers" ||
+         field == "num_decoder_layers" || field == "inner_group_num" ||
+         field == "depths";
+}
+
 StringRef galvatron::switchOf(StringRef field) {
   for (const Switch &entry : kSwitches)
     if (entry.field == field)

@@ -66,6 +66,13 @@ bool isForeignNote(llvm::StringRef field, const llvm::json::Value &value);
 /// the coefficient of a loss.
 bool isOffAtZero(llvm::StringRef field);
 
+/// More layers than any model has: each is an operation of its own.
+constexpr int64_t kMostLayers = 65536;
+
+/// Whether a field says how many layers there are, of which `kMostLayers` are
+/// taken.
+bool isLayerCount(llvm::StringRef field);
+
 /// The field that switches `field` off where it is false or 0; "" if none.
 llvm::StringRef switchOf(llvm::StringRef field);
 

@@ -36,15 +36,21 @@ constexpr StringRef kFileName = "adapter_config.json";
 constexpr StringRef kAllProducts = "all-linear";
 
 /// Ways of making the first adapters that change the model itself.
-constexpr StringRef kChangesModel[] = {"pissa", "olora", "loftq", "corda"};
+constexpr StringRef kChangesModel[] = {"pissa", "olora", "loftq", "corda",
+                                       "lora_ga"};
 
-/// Settings that must be null, false, empty or absent.
-constexpr StringRef kUnknown[] = {
-    "use_dora",           "use_qalora",        "lora_bias",
-    "modules_to_save",    "target_parameters", "trainable_token_indices",
-    "layer_replication",  "megatron_config",   "loftq_config",
-    "eva_config",         "corda_config",      "arrow_config",
-    "ensure_weight_tying"};
+/// Settings that are taken into account, and such as say nothing of the
+/// mathematics. All others must be null, false, empty or absent: later versions
+/// of PEFT have more.
+constexpr StringRef kKnown[] = {
+    "peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "bias",
+    "init_lora_weights", "target_modules", "exclude_modules",
+    "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern",
+    // Notes, and in which order files have weights, which the model says.
+    "auto_mapping", "base_model_name_or_path", "revision", "task_type",
+    "inference_mode", "peft_version", "runtime_config", "fan_in_fan_out",
+    // Without a meaning unless another one is on.
+    "megatron_core", "qalora_group_size"};
 
 bool isNothing(const llvm::json::Value &value) {
   if (value.kind() == llvm::json::Value::Null)
@@ -95,9 +101,20 @@ public:
       : config(std::move(config)), path(std::move(path)) {}
 
   llvm::Expected<AdapterOptions>
-  resolve(llvm::ArrayRef<ir::ProductModule> products, ir::LayerOp last) {
+  resolve(llvm::ArrayRef<ir::ProductModule> products,
+          llvm::ArrayRef<ir::OtherModule> others, ir::LayerOp last) {
     if (llvm::Error error = read())
       return std::move(error);
+    for (const ir::OtherModule &other : others) {
+      // "all-linear" leaves out what is none, and heads.
+      llvm::Expected<bool> takes =
+          isTarget(other.name, /*isHead=*/!other.isProduct);
+      if (!takes)
+        return takes.takeError();
+      if (*takes)
+        return refuse("expected no adapter of '" + other.name + "', " +
+                      other.why + ", found it among \"target_modules\"");
+    }
     std::string layers;
     for (const ir::ProductModule &product : products) {
       llvm::Expected<bool> takes =
@@ -150,10 +167,19 @@ private:
     options.rank = *rank;
     options.alpha = *alpha;
     isRootScaled = config.getBoolean("use_rslora").value_or(false);
-    for (StringRef key : kUnknown)
-      if (const llvm::json::Value *value = find(key);
-          value && !isNothing(*value))
-        return refuse("expected adapters without \"" + key + "\"");
+    StringRef unknown; // the first by name: the order of an object is none
+    for (const auto &[key, value] : config)
+      if (StringRef name = key; !llvm::is_contained(kKnown, name) &&
+                                !isNothing(value) &&
+                                (unknown.empty() || name < unknown))
+        unknown = name;
+    if (!unknown.empty())
+      return refuse("expected adapters without \"" + unknown + "\"");
+    if (const llvm::json::Value *dropout = find("lora_dropout");
+        dropout && dropout->getAsNumber() != 0)
+      return refuse("expected \"lora_dropout\": 0, as nothing is dropped in "
+                    "front of adapters here, found " +
+                    llvm::formatv("{0}", *dropout).str());
     if (config.getString("bias").value_or("none") != "none")
       return refuse("expected \"bias\": \"none\"");
     StringRef begins = config.getString("init_lora_weights").value_or("");
@@ -297,5 +323,6 @@ galvatron::readAdapterConfig(StringRef directory, mlir::ModuleOp module) {
   if (!model || model.getLayers().empty())
     return makeError("option --adapters: expected a model with layers' bodies");
   return AdapterConfig(*config, path)
-      .resolve(ir::getProductModules(model), model.getLayers().back());
+      .resolve(ir::getProductModules(model), ir::getOtherModules(model),
+               model.getLayers().back());
 }

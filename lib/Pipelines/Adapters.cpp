@@ -8,6 +8,8 @@
 #include "galvatron/Pipelines/Compile.h"
 #include "galvatron/Support/Units.h"
 
+#include "llvm/ADT/StringSet.h"
+
 #include <cmath>
 
 using namespace galvatron;
@@ -22,8 +24,11 @@ llvm::Expected<AdapterOptions> AdapterOptions::parse(llvm::StringRef text) {
   llvm::SmallVector<llvm::StringRef> settings;
   text.split(settings, ',', -1, /*KeepEmpty=*/false);
   bool hasAlpha = false;
+  llvm::StringSet<> keys;
   for (llvm::StringRef setting : settings) {
     auto [key, value] = setting.split('=');
+    if (!keys.insert(key).second)
+      return refuse("found '" + key + "' twice");
     bool isGood = !value.empty();
     if (key == "rank") {
       isGood = !value.getAsInteger(10, options.rank) && options.rank >= 1;

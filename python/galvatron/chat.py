@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import errno
 import io
 import json
 import os
@@ -41,6 +42,8 @@ from .chat_template import Span, Template
 
 Path = Union[str, "os.PathLike[str]"]
 LOSS_ON = ("answers", "last", "all")
+# Options of samples, which `galvatron-data pack` makes.
+_OF_SAMPLES = ("documents_per_sample", "long_documents", "pad_token")
 
 
 class Document:
@@ -92,14 +95,17 @@ class Renderer:
             document.labels, document.exact = [(0, len(document.text))], False
         elif self._loss_on == "last":
             document.labels = document.labels[-1:]
+        _check_text(document.text)
         return document
 
     def prompt(self, row: Any) -> str:
         """The text of a line's messages, up to where an answer begins."""
         if not isinstance(row, dict) or "messages" not in row:
             raise errors.InvalidInput("expected a JSON object with 'messages'")
-        return self._needed().render(_messages(row["messages"], "messages"), True,
+        text = self._needed().render(_messages(row["messages"], "messages"), True,
                                      **_variables(row)).text
+        _check_text(text)
+        return text
 
     def _warn(self, text: str) -> None:
         if text not in self.warnings:
@@ -187,10 +193,25 @@ def _messages(value: Any, name: str) -> List[Dict[str, Any]]:
     return value
 
 
+def _check_text(text: str) -> None:
+    """Refuses halves of characters, which JSON can name and UTF-8 cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as wrong:
+        raise errors.InvalidInput(
+            "expected a text of whole characters, found "
+            f"\\u{ord(text[wrong.start]):04x} alone") from wrong
+
+
 def _variables(row: Mapping[str, Any]) -> Dict[str, Any]:
     given = row.get("chat_template_kwargs") or {}
     if not isinstance(given, dict):
         raise errors.InvalidInput("'chat_template_kwargs': expected an object")
+    for name in ("messages", "add_generation_prompt"):
+        if name in given:
+            raise errors.InvalidInput(
+                "'chat_template_kwargs': expected variables that the conversation "
+                f"does not have by itself, found '{name}'")
     return {"tools": row.get("tools"), **given}
 
 
@@ -203,7 +224,7 @@ def _rows(path: Path) -> Iterator[Tuple[int, Any]]:
                     continue
                 try:
                     yield number, json.loads(line)
-                except ValueError as wrong:
+                except (ValueError, RecursionError) as wrong:
                     raise errors.InvalidInput(
                         f"'{path}', line {number}: expected JSON: {wrong}") from wrong
     except OSError as wrong:
@@ -225,7 +246,7 @@ def _write_lines(files: Sequence[Path], to: TextIO,
     count = 0
     for path in files:
         for number, row in _rows(path):
-            source = f"'{os.fspath(path)}', line {number}"
+            source = f"'{os.fsencode(path).decode('utf-8', 'replace')}', line {number}"
             try:
                 to.write(line(row, source) + "\n")
             except errors.InvalidInput as wrong:
@@ -269,18 +290,56 @@ def prepare(files: Union[Path, Sequence[Path]], tokenizer: Path, output: Path, *
 
     `tokenizer`: a folder or a `tokenizer.json`. With `seq_len` every sample of so
     many tokens has a conversation of its own and what fills it does not count;
-    `pack` has further options of `galvatron-data pack`, `tokenize` of
-    `galvatron-data tokenize`. `date`: what templates take for today. Warnings are
+    `pack` has further options of `galvatron-data pack`, which need `seq_len`,
+    `tokenize` of `galvatron-data tokenize`. `date`: what templates take for today. Warnings are
     under "warnings" of the result."""
     if isinstance(files, (str, os.PathLike)):
         files = [files]
+    _check_packing(seq_len, pack, tokenize)
     found = chat_template.find_files(tokenizer, template, template_name)
     chat = None
     if found.template is not None:
         chat = Template(found.template, found.special, found.template_name, date)
     renderer = Renderer(chat, found.special, loss_on)
-    parent = pathlib.Path(output).absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
+    try:
+        told = _write_shards(files, renderer, found.tokenizer, pathlib.Path(output),
+                             seq_len, pack, tokenize)
+        result: Dict[str, Any] = json.loads(
+            (pathlib.Path(output) / "shards.json").read_text(encoding="utf-8"))
+    except OSError as wrong:
+        raise errors.InvalidInput(f"'{output}': {wrong.strerror}") from wrong
+    if chat and chat.tells_date and date is None:
+        renderer.warnings.append("the template tells the date, which is today's: "
+                                 "--date=YYYY-MM-DD makes the same files any day")
+    result["warnings"] = renderer.warnings
+    # Only what the last tool says names files that are still there.
+    result["told"] = [line.partition(": ")[2] for line in told[:-1]] + [told[-1]]
+    return result
+
+
+def _check_packing(seq_len: Optional[int], pack: Mapping[str, Any],
+                   tokenize: Mapping[str, Any]) -> None:
+    if seq_len is not None and seq_len < 1:
+        raise errors.InvalidInput(
+            f"seq_len: expected a number of tokens of at least 1, found {seq_len}")
+    for name in _OF_SAMPLES:
+        if tokenize.get(name) is not None:
+            raise errors.InvalidInput(f"{name}: expected it among 'pack'")
+    if seq_len is None:
+        for name, value in pack.items():
+            if value is not None:
+                raise errors.InvalidInput(f"{name}: expected seq_len with it")
+
+
+def _write_shards(files: Sequence[Path], renderer: Renderer, tokenizer: pathlib.Path,
+                  output: pathlib.Path, seq_len: Optional[int],
+                  pack: Mapping[str, Any], tokenize: Mapping[str, Any]) -> List[str]:
+    """Writes the shards of `prepare`, and returns what the tools said."""
+    parent = output.absolute().parent
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as wrong:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from wrong
     with tempfile.TemporaryDirectory(prefix=".galvatron-chat-", dir=parent) as folder:
         rendered = pathlib.Path(folder) / "rendered.jsonl"
         with open(rendered, "w", encoding="utf-8") as to:
@@ -289,22 +348,14 @@ def prepare(files: Union[Path, Sequence[Path]], tokenizer: Path, output: Path, *
         shards = str(pathlib.Path(folder) / "shards") if seq_len else str(output)
         told = [tools.call("galvatron-data", [
             "tokenize", str(rendered), "--labels-key=labels",
-            f"--tokenizer={found.tokenizer}", f"--output={shards}",
+            f"--tokenizer={tokenizer}", f"--output={shards}",
             *tools.arguments(tokenize)])]
         if seq_len:
             made = sorted(str(path) for path in pathlib.Path(shards).glob("*.u[13][62]"))
             told.append(tools.call("galvatron-data", [
                 "pack", *made, f"--seq-len={seq_len}", f"--output={output}",
                 *tools.arguments(pack)]))
-    result: Dict[str, Any] = json.loads(
-        (pathlib.Path(output) / "shards.json").read_text(encoding="utf-8"))
-    if chat and chat.tells_date and date is None:
-        renderer.warnings.append("the template tells the date, which is today's: "
-                                 "--date=YYYY-MM-DD makes the same files any day")
-    result["warnings"] = renderer.warnings
-    # Only what the last tool says names files that are still there.
-    result["told"] = [line.partition(": ")[2] for line in told[:-1]] + [told[-1]]
-    return result
+    return told
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -333,12 +384,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--pad-token", type=int, help="with --seq-len: what fills samples")
     parser.add_argument("--threads", type=int)
     options = parser.parse_args(arguments)
-    pack = {name: getattr(options, name)
-            for name in ("documents_per_sample", "long_documents", "pad_token")}
-    if not options.seq_len and any(value is not None for value in pack.values()):
+    pack = {name: getattr(options, name) for name in _OF_SAMPLES}
+    if options.seq_len is not None and options.seq_len < 1:
+        parser.error("--seq-len: expected a number of tokens of at least 1, found "
+                     f"{options.seq_len}")
+    if options.seq_len is None and any(value is not None for value in pack.values()):
         parser.error("--documents-per-sample, --long-documents and --pad-token need "
                      "--seq-len")
-    if options.prompts and (options.seq_len or options.threads):
+    if options.prompts and (options.seq_len is not None or options.threads is not None):
         parser.error("--prompts writes texts: leave --seq-len and --threads out")
     try:
         if options.prompts:

@@ -92,6 +92,22 @@ def _environment(marks: Tuple[str, str], date: Optional[datetime.date]) -> Any:
     return environment
 
 
+def _told(wrong: BaseException) -> str:
+    """What an exception says, as one line."""
+    return " ".join(str(wrong).split()) or type(wrong).__name__
+
+
+def _line_of(wrong: BaseException) -> Optional[int]:
+    """The line of a template in which an exception was raised."""
+    line = None
+    trace = wrong.__traceback__
+    while trace:
+        if trace.tb_frame.f_code.co_filename == "<template>":
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
 class Template:
     """A chat template with the special tokens of its tokenizer, as texts by
     name (`bos_token`, `eos_token`, ..)."""
@@ -112,22 +128,26 @@ class Template:
             raise errors.InvalidInput(
                 f"chat template '{name}', line {wrong.lineno}: {wrong.message}"
             ) from wrong
+        except Exception as wrong:  # pylint: disable=broad-exception-caught
+            raise errors.InvalidInput(
+                f"chat template '{name}': {_told(wrong)}") from wrong
 
     def render(self, messages: Sequence[Mapping[str, Any]],
-               add_generation_prompt: bool = False,
+               add_generation_prompt: bool = False, /,
                **variables: Any) -> Rendered:
         """The text of messages; with `add_generation_prompt` also what stands
-        before an answer. What the template refuses raises InvalidInput."""
+        before an answer. What goes wrong in the template raises InvalidInput."""
         given: Dict[str, Any] = {**self.special, "tools": None, "documents": None,
-                                 **variables}
+                                 **variables, "messages": messages,
+                                 "add_generation_prompt": add_generation_prompt}
         try:
-            marked = self._template.render(
-                messages=messages, add_generation_prompt=add_generation_prompt,
-                **given)
-        except (_jinja().TemplateError, TypeError, ValueError, KeyError,
-                AttributeError) as wrong:
+            marked = self._template.render(given)
+        except Exception as wrong:  # pylint: disable=broad-exception-caught
+            # A template is a program: it can raise anything.
+            line = _line_of(wrong)
             raise errors.InvalidInput(
-                f"chat template '{self.name}': {wrong}") from wrong
+                f"chat template '{self.name}'" + (f", line {line}" if line else "")
+                + f": {_told(wrong)}") from wrong
         return self._without_marks(marked)
 
     def _without_marks(self, marked: str) -> Rendered:
@@ -165,18 +185,34 @@ def _json(path: pathlib.Path) -> Any:
         raise errors.InvalidInput(f"'{path}': {wrong}") from wrong
 
 
-def _named(templates: Any, name: str, path: pathlib.Path) -> Optional[str]:
-    """A template of a file: the text, or that of a name among several."""
-    if templates is None or isinstance(templates, str):
-        return templates
+def _object(path: pathlib.Path) -> Dict[str, Any]:
+    values = _json(path)
+    if not isinstance(values, dict):
+        raise errors.InvalidInput(f"'{path}': expected a JSON object")
+    return values
+
+
+def _none_named(name: str, names: Sequence[Any], where: pathlib.Path) -> errors.InvalidInput:
+    found = ", ".join(f"'{known}'" for known in names) or "none"
+    return errors.InvalidInput(
+        f"'{where}': expected a chat template of the name '{name}', found {found}")
+
+
+def _named(templates: Any, name: str, path: pathlib.Path,
+           others: Sequence[str]) -> Optional[str]:
+    """A template of a file: the text, which is the default, or that of a name
+    among several. `others`: names that other files have."""
+    if templates is None:
+        return None
+    if isinstance(templates, str):
+        templates = {"default": templates}
     if isinstance(templates, list):
         templates = {each.get("name"): each.get("template") for each in templates
                      if isinstance(each, dict)}
     if not isinstance(templates, dict) or not isinstance(templates.get(name), str):
-        names = ", ".join(f"'{known}'" for known in templates) \
-            if isinstance(templates, dict) else "none"
-        raise errors.InvalidInput(
-            f"'{path}': expected a chat template of the name '{name}', found {names}")
+        known = list(templates) if isinstance(templates, dict) else []
+        known += [other for other in others if other not in known]
+        raise _none_named(name, known, path)
     return str(templates[name])
 
 
@@ -184,7 +220,7 @@ def _special_tokens(folder: pathlib.Path, config: Mapping[str, Any]) -> Dict[str
     found: Dict[str, str] = {}
     maps: List[Mapping[str, Any]] = [config]
     if (folder / "special_tokens_map.json").exists():
-        maps.insert(0, _json(folder / "special_tokens_map.json"))
+        maps.insert(0, _object(folder / "special_tokens_map.json"))
     for values in maps:
         for name, value in values.items():
             if isinstance(value, dict):
@@ -207,9 +243,7 @@ def find_files(path: Union[str, "os.PathLike[str]"],
         raise errors.InvalidInput(f"expected a tokenizer, '{tokenizer}', found none")
     folder = tokenizer.parent
     config = folder / "tokenizer_config.json"
-    values = _json(config) if config.exists() else {}
-    if not isinstance(values, dict):
-        raise errors.InvalidInput(f"'{config}': expected a JSON object")
+    values = _object(config) if config.exists() else {}
     special = _special_tokens(folder, values)
     beside = folder / "chat_template.jinja" if template_name == "default" else \
         folder / "additional_chat_templates" / f"{template_name}.jinja"
@@ -220,9 +254,15 @@ def find_files(path: Union[str, "os.PathLike[str]"],
         except (OSError, ValueError) as wrong:
             raise errors.InvalidInput(f"chat template '{file}': {wrong}") from wrong
         return TokenizerFiles(tokenizer, text, str(file), special)
+    others = ["default"] if (folder / "chat_template.jinja").exists() else []
+    others += sorted(path.stem for path
+                     in (folder / "additional_chat_templates").glob("*.jinja"))
     for file in (config, folder / "chat_template.json"):
         if file.exists():
-            text = _named(_json(file).get("chat_template"), template_name, file)
+            text = _named(_object(file).get("chat_template"), template_name, file,
+                          others)
             if text is not None:
                 return TokenizerFiles(tokenizer, text, str(file), special)
+    if template_name != "default":
+        raise _none_named(template_name, others, folder)
     return TokenizerFiles(tokenizer, None, "", special)

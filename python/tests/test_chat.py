@@ -106,6 +106,18 @@ class TemplateTest(unittest.TestCase):
             (CHATML, {"prompt": "x", "completion": TALK}, "both texts or both messages"),
             (CHATML, {"messages": TALK, "chat_template_kwargs": 1},
              "'chat_template_kwargs': expected an object"),
+            (CHATML, {"messages": TALK, "chat_template_kwargs": {"messages": []}},
+             "conversation does not have by itself, found 'messages'"),
+            (CHATML, {"messages": TALK,
+                      "chat_template_kwargs": {"add_generation_prompt": True}},
+             "found 'add_generation_prompt'"),
+            (CHATML, {"messages": [{"role": "user", "content": "x\ud800"}]},
+             r"expected a text of whole characters, found \\ud800 alone"),
+            # A template is a program: it can raise anything.
+            ("x\n{{ 1/0 }}", {"messages": TALK},
+             "chat template 'template', line 2: division by zero$"),
+            ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", {"messages": TALK},
+             "recursion"),
             # What was thought goes when another turn follows.
             ("{% for m in messages %}{{ m.role }}:{% if loop.last %}(thought)"
              "{% endif %}{{ m.content }}\n{% endfor %}", {"messages": TALK},
@@ -116,6 +128,12 @@ class TemplateTest(unittest.TestCase):
                 self.renderer(source).document(row)
         with self.assertRaisesRegex(errors.InvalidInput, "line 2"):
             chat_template.Template("\n{% nonsense %}", {})
+        # A variable may have any other name.
+        self.renderer("{{ self_ }}").document(
+            {"messages": TALK, "chat_template_kwargs": {"self": 1, "self_": 2}})
+        with self.assertRaisesRegex(errors.InvalidInput, "whole characters"):
+            self.renderer(CHATML).prompt(
+                {"messages": [{"role": "user", "content": "\udfff"}]})
         with self.assertRaisesRegex(errors.InvalidInput, "messages need a chat template"):
             chat.Renderer(None, {}).document({"messages": TALK})
 
@@ -180,6 +198,18 @@ class ShardsTest(FolderTest):
                                     "of the name 'x', found 'default', 'tool_use'"):
             find(self.model, template_name="x")
         (self.model / "chat_template.jinja").write_text("file", encoding="utf-8")
+        self.config()
+        more = self.model / "additional_chat_templates"
+        more.mkdir()
+        (more / "tool_use.jinja").write_text("tools", encoding="utf-8")
+        self.assertEqual(find(self.model, template_name="tool_use").template, "tools")
+        with self.assertRaisesRegex(errors.InvalidInput,
+                                    "of the name 'x', found 'default', 'tool_use'"):
+            find(self.model, template_name="x")
+        self.config(chat_template=CHATML)
+        with self.assertRaisesRegex(errors.InvalidInput,
+                                    "of the name 'x', found 'default', 'tool_use'"):
+            find(self.model, template_name="x")
         self.assertEqual(find(self.model / "tokenizer.json").template, "file")
         given = self.folder / "given.jinja"
         given.write_text("given", encoding="utf-8")
@@ -205,6 +235,31 @@ class ShardsTest(FolderTest):
         asked.write_text('{"messages": [1]}\n', encoding="utf-8")
         with self.assertRaisesRegex(errors.InvalidInput, "asked.jsonl', line 1: "):
             chat.prompts(asked, self.model, made)
+
+    def test_options_that_do_not_fit_are_refused(self):
+        self.config(chat_template=CHATML)
+        talks, made = self.talks({"messages": TALK}), self.folder / "made"
+        for options, expected in (
+                ({"documents_per_sample": "fit"}, "expected it among 'pack'"),
+                ({"pack": {"documents_per_sample": "fit"}}, "expected seq_len with it"),
+                ({"seq_len": 0}, "seq_len: expected a number of tokens of at least 1"),
+                ({"seq_len": 160, "pack": {"pad_token": 400000}},
+                 "expected a token of the vocabulary, below [0-9]+, found 400000")):
+            with self.assertRaisesRegex(errors.InvalidInput, expected):
+                chat.prepare(talks, self.model, made, **options)
+        line = [str(talks), f"--tokenizer={self.model}", "-o"]
+        for option in ("--seq-len=0", "--seq-len=-1"):
+            with self.assertRaises(SystemExit):
+                chat.main([*line, str(made), option])
+        for place in ("/proc/x", "/dev/null/x"):
+            self.assertEqual(chat.main([*line, place]), 2)
+            with self.assertRaisesRegex(errors.InvalidInput, f"'{place}': No"):
+                chat.prepare(talks, self.model, place)
+        (self.model / "special_tokens_map.json").write_text("[]", encoding="utf-8")
+        with self.assertRaisesRegex(errors.InvalidInput, "expected a JSON object"):
+            chat.prepare(talks, self.model, made)
+        self.assertEqual({path.name for path in self.folder.iterdir()},
+                         {"model", "talks.jsonl"})
 
     def test_errors_name_the_line(self):
         self.config(chat_template=CHATML)

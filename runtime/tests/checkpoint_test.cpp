@@ -845,7 +845,9 @@ TEST(Weights, MismatchesNameTheTensor) {
   for (const char *name :
        {"h.0.attn.bias", "bert.embeddings.position_ids",
         "bert.pooler.dense.weight", "cls.seq_relationship.bias",
-        "vit.pooler.dense.bias",
+        "vit.pooler.dense.bias", "albert.pooler.weight",
+        "sop_classifier.classifier.bias", "roberta.pooler.dense.weight",
+        "pooler.dense.bias", "base_model.model.lm_head.base_layer.weight",
         "swin.encoder.layers.0.blocks.0.attention.self.relative_position_"
         "index"})
     bad.push_back({name, GRT_F32, {2}});

@@ -56,6 +56,8 @@ bool isPassedOver(const std::string &name) {
       ".attn.bias", ".attn.masked_bias", ".attention.bias",
       ".attention.masked_bias", "rotary_emb.inv_freq", "position_ids",
       "relative_position_index",
+      // PEFT's copy of what an adapter stands beside, which is the model's.
+      ".base_layer.weight", ".base_layer.bias",
       // T5 stores a relative bias for cross attention, which uses none.
       "EncDecAttention.relative_attention_bias"
       ".weight"};
@@ -63,6 +65,10 @@ bool isPassedOver(const std::string &name) {
   // trained alone.
   constexpr std::string_view begins[] = {"bert.pooler.",
                                          "cls.seq_relationship.",
+                                         "albert.pooler.",
+                                         "sop_classifier.",
+                                         "roberta.pooler.",
+                                         "pooler.",
                                          "vit.pooler.",
                                          "vision_tower.",
                                          "vision_model.",

@@ -104,6 +104,11 @@ private:
       plan.tokenizer = summary.value("tokenizer", std::string());
       plan.vocabularySize =
           summary.value("vocabulary-size", plan.vocabularySize);
+      if (options.padToken >= plan.vocabularySize)
+        invalid(
+            "option --pad-token: expected a token of the vocabulary, below " +
+            std::to_string(plan.vocabularySize) + ", found " +
+            std::to_string(options.padToken));
     }
     plan.hasLabels = true;
     plan.sampleTokens = options.sampleTokens;

@@ -194,7 +194,7 @@ private:
     SmallVector<StringRef> texts;
     StringRef(layers).split(texts, ';', -1, /*KeepEmpty=*/false);
     for (StringRef text : texts) {
-      Pattern pattern{text.str(), "", int64_t(rank), double(alpha), false};
+      Pattern pattern{text.str(), "", int64_t(rank), double(alpha)};
       SmallVector<StringRef> pieces;
       text.split(pieces, ':');
       if (pieces.size() > 3 ||
@@ -207,8 +207,8 @@ private:
                   "found '"
                << text << "'";
       // A name alone is that of a module anywhere, as PEFT takes it.
-      bool isWhole = pieces[0].contains('*') || pieces[0].contains('.');
-      pattern.glob = ((isWhole ? "" : "*.") + pieces[0]).str();
+      pattern.isEnd = !pieces[0].contains('*') && !pieces[0].contains('.');
+      pattern.glob = pieces[0].str();
       if (llvm::Error error =
               llvm::GlobPattern::create(pattern.glob).takeError())
         return module.emitError()
@@ -227,14 +227,24 @@ private:
     std::string text, glob;
     int64_t rank;
     double alpha;
-    bool isUsed;
+    bool isEnd = false; ///< of a name, behind a point
+    bool isUsed = false;
+
+    bool matches(StringRef moduleName) const {
+      auto isLike = [&](const Twine &text) {
+        SmallString<64> buffer;
+        return cantFail(llvm::GlobPattern::create(text.toStringRef(buffer)))
+            .match(moduleName);
+      };
+      return isLike(glob) || (isEnd && isLike("*." + glob));
+    }
   };
 
   /// The first pattern that asks for a module; null if none does.
   const Pattern *findPattern(StringRef moduleName) {
     const Pattern *found = nullptr;
     for (Pattern &pattern : patterns)
-      if (cantFail(llvm::GlobPattern::create(pattern.glob)).match(moduleName)) {
+      if (pattern.matches(moduleName)) {
         pattern.isUsed = true;
         if (!found)
           found = &pattern;
@@ -510,4 +520,48 @@ SmallVector<ProductModule> mlir::galvatron::getProductModules(ModelOp model) {
     }
   }
   return products;
+}
+
+SmallVector<OtherModule> mlir::galvatron::getOtherModules(ModelOp model) {
+  SymbolTable symbols(model->getParentOfType<ModuleOp>());
+  struct Uses {
+    unsigned layers = 0;
+    bool areProducts = true, anyEmbeds = false;
+  };
+  llvm::MapVector<StringAttr, Uses> all; // by parameter
+  for (LayerOp layer : model.getLayers()) {
+    auto body = layer.getCalleeAttr()
+                    ? symbols.lookup<func::FuncOp>(layer.getCallee().value())
+                    : func::FuncOp();
+    if (!body)
+      continue;
+    for (auto [index, symbol] : llvm::enumerate(layer.getParamSymbols())) {
+      BlockArgument argument =
+          body.getArgument(layer.getInputs().size() + index);
+      Uses &uses = all[symbol.getAttr()];
+      ++uses.layers;
+      uses.areProducts &= bool(getProduct(argument));
+      uses.anyEmbeds |=
+          llvm::any_of(argument.getUsers(), llvm::IsaPred<nn::EmbeddingOp>);
+    }
+  }
+  llvm::StringSet<> known;
+  for (const ProductModule &product : getProductModules(model))
+    known.insert(product.name);
+  SmallVector<OtherModule> others;
+  for (const auto &[symbol, uses] : all) {
+    auto parameter = symbols.lookup<ParameterOp>(symbol);
+    SmallVector<StringRef> names = {moduleOf(parameter)};
+    if (ArrayAttr copies = parameter.getCopiesAttr())
+      for (StringAttr copy : copies.getAsRange<StringAttr>())
+        names.push_back(moduleOf(copy.getValue()));
+    StringRef why = uses.layers > 1 ? "whose weight is tied to another layer"
+                    : uses.anyEmbeds
+                        ? "which is an embedding"
+                        : "whose weight is not that of one product";
+    for (StringRef name : names)
+      if (!name.empty() && known.insert(name).second)
+        others.push_back({name.str(), why.str(), uses.areProducts});
+  }
+  return others;
 }

@@ -23,6 +23,17 @@ struct ProductModule {
 /// layers; each once.
 SmallVector<ProductModule> getProductModules(ModelOp model);
 
+/// A module of checkpoints whose weight can have no adapter, and why: words
+/// that go on a sentence about it.
+struct OtherModule {
+  std::string name, why;
+  bool isProduct; ///< its weight is one of products and of nothing else
+};
+
+/// The modules with weights that are none of `getProductModules`, in the order
+/// of layers. Names of copies of a tied weight are among them.
+SmallVector<OtherModule> getOtherModules(ModelOp model);
+
 } // namespace mlir::galvatron
 
 #endif // GALVATRON_DIALECT_GALVATRON_TRANSFORMS_ADAPTERS_H
