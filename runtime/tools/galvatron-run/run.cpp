@@ -57,6 +57,10 @@ Status checkAgainstProgram(const Options &options, const Program &program,
                   needed + "--ranks gives " + std::to_string(*options.ranks));
   if (options.clipNorm && !program.clipsGradients())
     return Status(2, "--clip-norm: the program was compiled with --clip=off");
+  if (options.merge && !program.facts().adapterRank)
+    return Status(ExitInvalid,
+                  "--merge: expected adapters that can be merged into the "
+                  "model, found a program without");
   bool isSgd = program.optimizer() == "sgd";
   auto notOf = [&](const char *option) {
     return Status(ExitInvalid, std::string(option) + ": the program's " +
