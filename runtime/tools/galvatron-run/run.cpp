@@ -10,6 +10,7 @@
 #include "core/manifest.h"
 #include "corruption.h"
 #include "links.h"
+#include "model_config.h"
 #include "outputs.h"
 #include "prompts.h"
 #include "report.h"
@@ -383,6 +384,11 @@ void Run::tellBeginning() {
     report->warn(finding.text);
   for (const std::string &note : session->notes())
     report->warn(note);
+  const std::string weights = beginning.checkpoint.value_or(options.init);
+  if (std::string other =
+          warningOfConfig(weights, program->manifest().modelConfig);
+      !weights.empty() && !other.empty())
+    report->warn(other);
   for (const std::string &note : beginning.notes)
     report->note(note);
   if (!versions.empty())
