@@ -285,6 +285,9 @@ TEST_F(Corpora, LabelsThatDoNotCount) {
   write("a.u16.labels", labels);
   write("a.u16.index", shardOf(row(100, 17), {8, 17}, folder, labels, 8).index);
   refused("packed for samples of 8 tokens, expected the 4 of the program");
+  std::filesystem::remove(folder + "/a.u16.index");
+  refused("which tokens are labels lies in '" + beside +
+          "', expected the index '" + folder + "/a.u16.index' beside it");
 }
 
 TEST_F(Corpora, ALabelIsZeroOrOne) {

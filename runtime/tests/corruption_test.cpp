@@ -437,6 +437,35 @@ TEST_F(CorruptionTest, AMaskOfAFileStays) {
   EXPECT_EQ(training(*data, 0, 1)[0][1], (Values{1, 1, 1, 1, 1, 1, 0, 0}));
 }
 
+TEST_F(CorruptionTest, TokensThatAModelSeesAreNoLabels) {
+  std::string path = write(8 * 4, [](uint64_t i) { return 10 + i; });
+  std::string ones = writeBytes("ones.txt", std::string(32, '\1'));
+  DataOptions options = of(path, {});
+  options.files.push_back({"mask", {ones}});
+  options.files.push_back({"token_types", {ones}});
+  auto refused = [&](const std::vector<Datum> &data) {
+    std::unique_ptr<Dataset> opened;
+    Status status = Dataset::open(options, data, opened);
+    EXPECT_EQ(status.exitCode(), ExitInvalid);
+    EXPECT_NE(status.message().find(
+                  "expected a file, --data=labels=FILE, or --corrupt=tokens or "
+                  "spans, which make it from the tokens; the model sees the "
+                  "tokens that follow, so that they are no labels"),
+              std::string::npos)
+        << status.message();
+  };
+  refused(bert(8, 1000));
+  options.files.push_back({"labels", {path}});
+  std::unique_ptr<Dataset> opened;
+  Status status = Dataset::open(options, bert(8, 1000), opened);
+  EXPECT_TRUE(status) << status.message();
+  // A decoder that is as long as its encoder predicts other tokens than those
+  // that the encoder reads.
+  options.files.back().name = "decoder_tokens";
+  options.files.erase(options.files.begin() + 2);
+  refused(t5(8, 8, 1000));
+}
+
 TEST_F(CorruptionTest, WhatCannotBeMadeIsTold) {
   std::string path = write(2000, [](uint64_t i) { return 10 + i % 90; });
   auto expect = [&](const DataOptions &options, const std::vector<Datum> &data,

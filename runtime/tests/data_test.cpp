@@ -396,6 +396,8 @@ TEST(Dataset, ImagesAndClasses) {
   EXPECT_EQ(opened->identity().size(), 3u);
   EXPECT_EQ(opened->identity()[0].format, "npy");
   EXPECT_EQ(opened->fileNames()[0], options.files[1].paths[0]);
+  // Labels have a file of their own: no value of an image is left out.
+  EXPECT_EQ(opened->usable().labels, opened->usable().all);
 
   // Training deals both alike.
   options.validationFraction = 0;

@@ -235,10 +235,17 @@ TEST(GalvatronData, WrongInputIsToldWithFileAndPosition) {
   };
   for (const auto &[arguments, expected] : cases) {
     Result result = dataTool("tokenize --tokenizer=" + gpt2 + " -o " +
-                             newFolder("wrong") + " " + arguments);
+                             newFolder("wrong") + "/shards/ " + arguments);
     EXPECT_EQ(result.exitCode, 2) << arguments << "\n" << result.output;
     EXPECT_TRUE(has(result, expected)) << result.output;
+    // Nothing stays of folders that were made for shards.
+    EXPECT_FALSE(std::filesystem::exists(folder() + "/wrong")) << arguments;
   }
+  // A folder that was there does.
+  std::string kept = newFolder("kept");
+  std::filesystem::create_directory(kept);
+  dataTool("tokenize --tokenizer=" + gpt2 + " -o " + kept + " " + bad);
+  EXPECT_TRUE(std::filesystem::is_empty(kept));
   const std::pair<std::string, std::string> commands[] = {
       {"", "expected a command: tokenize, pack, check or print"},
       {"eat x",

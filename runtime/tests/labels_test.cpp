@@ -192,6 +192,9 @@ TEST(GalvatronData, SpansOfALineAreLabels) {
   EXPECT_EQ(dataTool("check " + out + "/00000.u16").exitCode, 0);
 
   const std::pair<std::string, std::string> wrong[] = {
+      {R"({"text": "a b", "labels": []})",
+       "expected a document with a token that counts as a label, found none "
+       "among 1; a conversation without an answer has none"},
       {R"({"text": "a b"})", "expected a list of [begin, end] under the key "
                              "'labels'"},
       {R"({"text": "a b", "labels": [[0, 9]]})", "in the text's 3 bytes"},

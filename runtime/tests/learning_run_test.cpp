@@ -133,6 +133,15 @@ TEST(LearningRun, EndsWhenValidationLearnsNothingAndKeepsTheBest) {
   auto end = [&](const char *key) {
     return Json::parse(readAll(summary))[key];
   };
+  for (const std::string &same : {best, best + "/", best + "/../best"}) {
+    Result refused =
+        runTool(common + " --steps=1 --save-best=" + best + " --save=" + same);
+    EXPECT_EQ(refused.exitCode, 2);
+    EXPECT_TRUE(has(refused, "--save-best='" + best +
+                                 "': expected a folder of its own, found that "
+                                 "of --save"))
+        << refused.output;
+  }
   Result result = runTool(common + " --steps=60 --save-best=" + best);
   ASSERT_EQ(result.exitCode, 0) << result.output;
   const uint64_t bestStep = end("best-validation-step");

@@ -98,6 +98,11 @@ TEST(Options, CombinationsAreRefused) {
        ""},
       {{"p", steps, data, "--validate-every=3", "--resume", "--checkpoint=c"},
        ""},
+      {{"p", "--generate=a", "--checkpoint=c"},
+       "--checkpoint: a run without steps writes none; expected --resume, "
+       "which reads the newest of the folder, or --init=c for the weights of a "
+       "folder"},
+      {{"p", "--generate=a", "--checkpoint=c", "--resume"}, ""},
       {{"p", "--steps=0", "--dump-gradients=g"},
        "--dump-gradients needs at least one step"},
       {{"p", steps, data, "--dump-gradients=g"}, ""},

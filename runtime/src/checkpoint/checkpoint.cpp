@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint.h"
 #include "base/error.h"
 #include "checkpoint/safetensors.h"
+#include "core/adapters.h"
 
 #include <nlohmann/json.hpp>
 
@@ -344,6 +345,8 @@ std::string CheckpointWriter::commit() {
   description.training = state;
   description.dtype = dtypeName(manifest.dtype);
   description.optimizer = manifest.optimizer;
+  if (manifest.adapters.rank)
+    description.adapters = adapterConfigText(manifest.adapters);
   for (const Part &part : parts)
     description.files.push_back({part.name, part.bytes, hashText(part.header)});
   const HalfSums &all = anySums(sums);

@@ -235,6 +235,9 @@ std::string writeCheckpointManifest(const CheckpointManifest &manifest) {
                    {"optimizer", manifest.optimizer},
                    {"files", files},
                    {"tensors", sums}};
+  if (!manifest.adapters.empty())
+    document["adapters"] = Json::parse(manifest.adapters, nullptr,
+                                       /*allow_exceptions=*/false);
   return document.dump(2) + "\n";
 }
 
@@ -256,6 +259,8 @@ CheckpointManifest parseCheckpointManifest(std::string_view text,
   manifest.training = parseTraining(root.at("training"));
   manifest.dtype = root.at("dtype").string();
   manifest.optimizer = root.at("optimizer").string();
+  if (root.has("adapters"))
+    manifest.adapters = root.at("adapters").json().dump(2);
   for (const Field &file : root.at("files").list())
     manifest.files.push_back({file.at("name").fileName(),
                               file.at("bytes").natural(),

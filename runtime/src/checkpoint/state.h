@@ -33,6 +33,7 @@ struct TensorFile {
 struct CheckpointManifest {
   TrainingState training;
   std::string dtype, optimizer;
+  std::string adapters; ///< their adapter_config.json; empty: nothing says it
   std::vector<TensorFile> files;
   std::map<std::string, uint64_t> sums; ///< by tensor, see elementSum
 };

@@ -239,6 +239,15 @@ static const Datum &mainDatum(const std::vector<Datum> &data) {
 
 namespace {
 
+/// Whether a model reads all tokens of a sample at once, as an encoder does: a
+/// mask says which of them it sees, or a decoder has tokens of its own. The
+/// next token is then seen, and not predicted.
+bool seesNextTokens(const std::vector<Datum> &data, const Datum &main) {
+  return std::any_of(data.begin(), data.end(), [&](const Datum &datum) {
+    return &datum != &main && (datum.kind == "mask" || datum.kind == "tokens");
+  });
+}
+
 /// Throws unless the files' tokens are those of one tokenizer, the given one
 /// if there is one. Files of which it is not known are anybody's.
 void checkTokenizers(const std::vector<std::shared_ptr<const DataFile>> &files,
@@ -337,10 +346,11 @@ void Dataset::makeColumns(const DataOptions &options) {
       invalid("data '" + data[i].name + "': " + maker->name() +
               " make it, expected no file for it");
   // The next token of the row is a label of its own.
+  const bool seesNext = seesNextTokens(data, main);
   auto isNextToken = [&](size_t i) {
-    return !maker && data[i].kind == "labels" && paths[i].empty() &&
-           main.kind == "tokens" && data[i].shape == main.shape &&
-           data[i].below == main.below;
+    return !maker && !seesNext && data[i].kind == "labels" &&
+           paths[i].empty() && main.kind == "tokens" &&
+           data[i].shape == main.shape && data[i].below == main.below;
   };
   uint64_t unchecked = checkedAtOnce;
   bool shifted = false;
@@ -367,7 +377,11 @@ void Dataset::makeColumns(const DataOptions &options) {
               (maker || main.kind != "tokens"
                    ? ""
                    : ", or --corrupt=tokens or spans, which make it from the "
-                     "tokens"));
+                     "tokens") +
+              (data[i].kind == "labels" && seesNext
+                   ? "; the model sees the tokens that follow, so that they "
+                     "are no labels"
+                   : ""));
     Column::Files files;
     for (const std::string &path : paths[i]) {
       files.push_back(std::make_shared<DataFile>(

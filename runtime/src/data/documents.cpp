@@ -160,8 +160,13 @@ std::optional<IndexedShard> openShardIndex(const std::string &shard,
                                            uint64_t width) {
   std::string path = shardIndexOf(shard);
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored))
+  if (!std::filesystem::exists(path, ignored)) {
+    const std::string labels = shard + std::string(ShardIndex::labelSuffix);
+    if (std::filesystem::exists(labels, ignored))
+      invalid("data file '" + shard + "': which tokens are labels lies in '" +
+              labels + "', expected the index '" + path + "' beside it");
     return std::nullopt;
+  }
   auto file = std::make_unique<MappedFile>(path, "index");
   IndexedShard result;
   result.facts = parseShardIndex(file->bytes(), file->bytes().size(), path);

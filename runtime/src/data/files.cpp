@@ -117,6 +117,7 @@ void DataFile::openArray() {
   count = 1;
   for (int64_t dim : array.shape)
     count *= uint64_t(dim);
+  labelFacts.counted = count;
   if (array.dataOffset + count * array.width != data.size())
     invalid("data file '" + path + "': expected " + str(count) +
             " elements of type " + array.typeName() + " in " +

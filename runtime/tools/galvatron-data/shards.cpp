@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <unistd.h>
 
 namespace grt::data {
 
@@ -37,7 +38,24 @@ ShardWriter::ShardWriter(Plan given) : plan(std::move(given)) {
   Output output{"-o", plan.folder, Output::Folder};
   if (Status status = tryOutputs({&output, 1}); !status)
     throw Error(status.exitCode(), status.message());
+  std::filesystem::path folder =
+      std::filesystem::absolute(plan.folder, ignored).lexically_normal();
+  for (; !folder.empty() && !std::filesystem::exists(folder, ignored);
+       folder = folder.parent_path())
+    made.insert(made.begin(), folder.string());
   makeDirectory(plan.folder);
+}
+
+ShardWriter::~ShardWriter() {
+  if (isFinished)
+    return;
+  std::error_code ignored;
+  const std::string path = pathOf(shardList.size());
+  std::filesystem::remove(path + unfinished, ignored);
+  std::filesystem::remove(labelsOf(path) + unfinished, ignored);
+  // A folder that is not empty stays.
+  for (; !made.empty(); made.pop_back())
+    ::rmdir(made.back().c_str());
 }
 
 std::string ShardWriter::pathOf(size_t shard) const {
@@ -172,6 +190,7 @@ void ShardWriter::finish(const nlohmann::ordered_json &facts) {
       (std::filesystem::path(plan.folder) / "shards.json").string());
   summary.write(json.dump(2) + "\n");
   summary.commit();
+  isFinished = true;
 }
 
 } // namespace grt::data

@@ -39,6 +39,11 @@ public:
   };
   /// Makes the folder, which must be empty if it is there.
   explicit ShardWriter(Plan plan);
+  /// Without finish() what is not finished goes, and the folders that were made
+  /// if no shard is in them.
+  ~ShardWriter();
+  ShardWriter(const ShardWriter &) = delete;
+  ShardWriter &operator=(const ShardWriter &) = delete;
 
   /// Appends tokens to the current document; with `hasLabels` also what counts
   /// of them, 1 or 0.
@@ -63,6 +68,8 @@ private:
   void flush();
 
   Plan plan;
+  std::vector<std::string> made; ///< folders, each in the one in front of it
+  bool isFinished = false;
   std::optional<File> file, labelFile;
   std::string buffer, labelBuffer;
   ShardIndex index;

@@ -118,6 +118,11 @@ void tokenize(const Options &options) {
   {
     ShardSink sink(options, *tokenizer);
     text::encodeFiles(*tokenizer, options.inputs, options.corpus, sink);
+    if (sink.dropped && !sink.writer.documents())
+      invalid("expected a document with a token that counts as a label, found "
+              "none among " +
+              str(sink.dropped) +
+              "; a conversation without an answer has none");
     sink.writer.finish();
     tokens = sink.writer.tokens();
     documents = sink.writer.documents();

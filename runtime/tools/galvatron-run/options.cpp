@@ -597,6 +597,11 @@ Status parseOptions(int count, char **arguments, Options &options) {
                                  : options.restarts ? "--restarts"
                                                     : "--checkpoint-every") +
                          " needs --checkpoint=DIR");
+  if (!options.checkpoint.empty() && !*options.steps && !options.resume)
+    return Status(2, "--checkpoint: a run without steps writes none; expected "
+                     "--resume, which reads the newest of the folder, or "
+                     "--init=" +
+                         options.checkpoint + " for the weights of a folder");
   if (options.merge && options.save.empty())
     return Status(2, "--merge needs --save=DIR");
   if (options.acceptNewOrder && !options.resume)

@@ -71,10 +71,28 @@ std::vector<Input> inputsOf(const Options &options) {
   return inputs;
 }
 
+/// True if both names are those of one folder, which may not be there yet.
+bool isOneFolder(const std::string &a, const std::string &b) {
+  auto place = [](const std::string &name) {
+    std::error_code failed;
+    // "a/" is "a".
+    std::filesystem::path path = std::filesystem::weakly_canonical(
+        std::filesystem::absolute(name + "/.", failed), failed);
+    return path.has_filename() ? path : path.parent_path();
+  };
+  return place(a) == place(b);
+}
+
 } // namespace
 
 Status tryAllOutputs(const Options &options, const Program &program,
                      const Processes *processes, Report &report) {
+  // Files of models have the same names.
+  if (!options.save.empty() && !options.saveBest.empty() &&
+      isOneFolder(options.save, options.saveBest))
+    return Status(ExitInvalid, "--save-best='" + options.saveBest +
+                                   "': expected a folder of its own, found "
+                                   "that of --save");
   ProgramFacts facts = program.facts();
   bool leads = !processes || processes->number() == 0;
   std::vector<Output> outputs;

@@ -30,18 +30,26 @@ std::string textOfLine(const std::string &line, const std::string &place) {
                   "\"prompt\"");
 }
 
-std::vector<std::string> readTexts(const std::string &path) {
+/// A text that is to be continued, and what messages about it begin with.
+struct GivenText {
+  std::string text, place;
+};
+
+std::vector<GivenText> readTexts(const std::string &path) {
   std::ifstream file(path, std::ios::binary);
   if (!file)
     invalid("--prompts: cannot read '" + path + "'");
   const bool isJson = path.ends_with(".jsonl");
-  std::vector<std::string> texts;
+  std::vector<GivenText> texts;
   std::string line;
   for (size_t number = 1; std::getline(file, line); ++number) {
+    // Lines of some editors end in two characters.
+    if (line.ends_with('\r'))
+      line.pop_back();
     if (line.empty())
       continue;
-    texts.push_back(
-        isJson ? textOfLine(line, path + ":" + std::to_string(number)) : line);
+    const std::string place = path + ":" + std::to_string(number);
+    texts.push_back({isJson ? textOfLine(line, place) : line, place});
   }
   if (texts.empty())
     invalid("--prompts: expected a text a line, found none in '" + path + "'");
@@ -125,21 +133,30 @@ Status readPrompts(const Options &options, const Program &program,
       result.rules.ends.insert(text.end());
     if (const std::string path = configPath(options); !path.empty())
       readConfig(path, options, program.vocabularySize(), result.rules);
-    result.texts = options.generate ? std::vector{*options.generate}
-                                    : readTexts(options.prompts);
+    const std::vector<GivenText> texts =
+        options.generate
+            ? std::vector<GivenText>{{*options.generate, "--generate"}}
+            : readTexts(options.prompts);
     const int64_t length = program.cacheLength();
-    for (const std::string &one : result.texts) {
+    for (const auto &[one, place] : texts) {
       std::vector<int32_t> tokens;
       if (Status status = text.encode(one, tokens); !status)
-        fail(ExitCode(status.exitCode()), status.message());
+        fail(ExitCode(status.exitCode()), place + ": " + status.message());
+      if (tokens.size() >= uint64_t(length))
+        invalid(place + ": expected a prompt of at most " +
+                std::to_string(length - 1) + " tokens, as the program keeps " +
+                std::to_string(length) + ", found " +
+                std::to_string(tokens.size()));
       const uint64_t all = tokens.size() + result.rules.mostTokens;
       if (options.given.count("--tokens") && all > uint64_t(length))
-        invalid("--tokens: expected a prompt and what is behind it of at most "
+        invalid((options.generate ? "" : place + ": ") +
+                "--tokens: expected a prompt and what is behind it of at most "
                 "the " +
                 std::to_string(length) +
                 " tokens that the program keeps, found " +
                 std::to_string(tokens.size()) + " and " +
                 std::to_string(options.tokens));
+      result.texts.push_back(one);
       result.prompts.push_back(std::move(tokens));
     }
     result.continuations.resize(result.prompts.size());

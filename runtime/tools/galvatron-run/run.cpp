@@ -7,9 +7,13 @@
 
 #include "run.h"
 #include "agreement.h"
+#include "base/error.h"
+#include "checkpoint/state.h"
+#include "core/adapters.h"
 #include "core/manifest.h"
 #include "corruption.h"
 #include "links.h"
+#include "model_config.h"
 #include "outputs.h"
 #include "prompts.h"
 #include "report.h"
@@ -57,6 +61,10 @@ Status checkAgainstProgram(const Options &options, const Program &program,
                   needed + "--ranks gives " + std::to_string(*options.ranks));
   if (options.clipNorm && !program.clipsGradients())
     return Status(2, "--clip-norm: the program was compiled with --clip=off");
+  if (options.merge && !program.facts().adapterRank)
+    return Status(ExitInvalid,
+                  "--merge: expected adapters that can be merged into the "
+                  "model, found a program without");
   bool isSgd = program.optimizer() == "sgd";
   auto notOf = [&](const char *option) {
     return Status(ExitInvalid, std::string(option) + ": the program's " +
@@ -230,6 +238,22 @@ void tellLoss(const Options &options, const Program &program,
                 "--resume a run goes on where it was ended");
 }
 
+/// The warning that the adapters of a checkpoint have another scale than the
+/// program's, as their files would be refused for; empty if they have not, or
+/// nothing says which they have.
+std::string warningOfAdapters(const std::string &checkpoint,
+                              const Manifest &manifest) {
+  if (!manifest.adapters.rank)
+    return "";
+  return guarded([&] {
+           const std::string config =
+               readCheckpointManifest(checkpoint).adapters;
+           if (!config.empty())
+             checkAdapterConfig(config, checkpoint, manifest.adapters);
+         })
+      .message();
+}
+
 /// Whether each line of `choices` is one of `all`, which a run that has tried
 /// more than it takes has, too.
 bool areAmong(const std::string &choices, const std::string &all) {
@@ -379,6 +403,16 @@ void Run::tellBeginning() {
     report->warn(finding.text);
   for (const std::string &note : session->notes())
     report->warn(note);
+  if (beginning.checkpoint && leads)
+    if (std::string other =
+            warningOfAdapters(*beginning.checkpoint, program->manifest());
+        !other.empty())
+      report->warn(other);
+  const std::string weights = beginning.checkpoint.value_or(options.init);
+  if (std::string other =
+          warningOfConfig(weights, program->manifest().modelConfig);
+      !weights.empty() && !other.empty())
+    report->warn(other);
   for (const std::string &note : beginning.notes)
     report->note(note);
   if (!versions.empty())

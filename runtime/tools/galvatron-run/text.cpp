@@ -25,10 +25,11 @@ public:
 
   Status encode(const std::string &text,
                 std::vector<int32_t> &tokens) const override {
+    if (text.empty())
+      return Status(ExitInvalid, "the text has no tokens");
     for (size_t i = 0; i < text.size(); ++i) {
       if (int64_t(uint8_t(text[i])) >= vocabulary)
-        return Status(ExitInvalid, "--generate: byte " +
-                                       std::to_string(uint8_t(text[i])) +
+        return Status(ExitInvalid, "byte " + std::to_string(uint8_t(text[i])) +
                                        " at position " + std::to_string(i) +
                                        ", expected less than the vocabulary "
                                        "of " +
@@ -87,9 +88,9 @@ public:
     std::vector<uint32_t> ids;
     if (Status status = encoder.encode(text, /*addSpecial=*/false, ids);
         !status)
-      return Status(status.exitCode(), "--generate: " + status.message());
+      return status;
     if (ids.empty())
-      return Status(ExitInvalid, "--generate: the text has no tokens");
+      return Status(ExitInvalid, "the text has no tokens");
     tokens.assign(ids.begin(), ids.end());
     return Status();
   }
@@ -139,10 +140,11 @@ Status openTextCoding(const Options &options, const Program &program,
   int64_t vocabulary = program.vocabularySize();
   if (options.tokenizer.empty()) {
     // A model with a decoder has tokens for where text ends, beyond bytes.
-    if (options.generate && vocabulary > 256 && !program.decoderLength())
+    if (options.generates() && vocabulary > 256 && !program.decoderLength())
       return Status(ExitInvalid,
-                    "--generate needs --tokenizer=FILE, or byte tokens, a "
-                    "vocabulary of at most 256; the program's is " +
+                    std::string(options.generate ? "--generate" : "--prompts") +
+                        " needs --tokenizer=FILE, or byte tokens, a "
+                        "vocabulary of at most 256; the program's is " +
                         std::to_string(vocabulary));
     result = std::make_unique<Bytes>(vocabulary);
     return Status();

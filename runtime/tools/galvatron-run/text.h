@@ -19,7 +19,8 @@
 class TextCoding {
 public:
   virtual ~TextCoding();
-  /// The tokens of a text that is to be continued.
+  /// The tokens of a text that is to be continued; ExitInvalid where it has
+  /// none.
   virtual grt::Status encode(const std::string &text,
                              std::vector<int32_t> &tokens) const = 0;
   virtual std::string decode(const std::vector<int32_t> &tokens) const = 0;

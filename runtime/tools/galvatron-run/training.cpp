@@ -51,7 +51,7 @@ Status validate(const Dataset &data, Session &session, uint64_t batches,
 Status makePrompt(const Options &options, const Program &program,
                   const TextCoding &text, Prompt &prompt) {
   if (Status status = text.encode(*options.generate, prompt.tokens); !status)
-    return status;
+    return Status(status.exitCode(), "--generate: " + status.message());
   if (!program.decoderLength())
     return Status();
   DecoderTokens around;

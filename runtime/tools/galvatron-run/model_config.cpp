@@ -1,0 +1,196 @@
+//===- model_config.cpp - Configurations of two models --------------------===//
+//
+// Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "model_config.h"
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+namespace {
+
+using ConfigJson = nlohmann::json;
+
+/// Fields that change nothing of a model that has its weights: notes of the
+/// library, what it generates with, and how weights begin.
+bool changesNothing(const std::string &field) {
+  static const std::set<std::string> others = {
+      "architectures",
+      "attn_implementation",
+      "auto_map",
+      "bad_words_ids",
+      "begin_suppress_tokens",
+      "chunk_size_feed_forward",
+      "classifier_dropout",
+      "diversity_penalty",
+      "do_sample",
+      "dtype",
+      "early_stopping",
+      "encoder_no_repeat_ngram_size",
+      "exponential_decay_length_penalty",
+      "finetuning_task",
+      "gradient_checkpointing",
+      "id2label",
+      "init_std",
+      "initializer_cutoff_factor",
+      "initializer_factor",
+      "initializer_range",
+      "keys_to_ignore_at_inference",
+      "label2id",
+      "length_penalty",
+      "max_length",
+      "min_length",
+      "n_ctx",
+      "no_repeat_ngram_size",
+      "num_beam_groups",
+      "num_beams",
+      "num_labels",
+      "num_return_sequences",
+      "output_attentions",
+      "output_hidden_states",
+      "output_scores",
+      "prefix",
+      "pretraining_tp",
+      "problem_type",
+      "remove_invalid_values",
+      "repetition_penalty",
+      "return_dict",
+      "return_dict_in_generate",
+      "suppress_tokens",
+      "task_specific_params",
+      "temperature",
+      "tf_legacy_loss",
+      "tokenizer_class",
+      "top_k",
+      "top_p",
+      "torch_dtype",
+      "torchscript",
+      "transformers_version",
+      "typical_p",
+      "use_bfloat16",
+      "use_cache"};
+  return field.starts_with("_") || field.ends_with("_token_id") ||
+         others.count(field);
+}
+
+/// Writes rotations as configurations had them first: the base in `rope_theta`,
+/// all else in `rope_scaling`, which is null where there is nothing else.
+void unifyRotations(ConfigJson &config) {
+  auto found = config.find("rope_parameters");
+  if (found != config.end() && found->is_object() &&
+      found->contains("rope_theta")) {
+    const ConfigJson parameters = *found;
+    config["rope_theta"] = parameters["rope_theta"];
+    config["rope_scaling"] = parameters;
+    config["rope_scaling"].erase("rope_theta");
+    config.erase("rope_parameters");
+  }
+  if (!config.contains("rope_theta"))
+    return;
+  ConfigJson &scaling = config["rope_scaling"];
+  if (!scaling.is_object())
+    return;
+  if (scaling.contains("type")) {
+    scaling["rope_type"] = scaling["type"];
+    scaling.erase("type");
+  }
+  if (scaling.value("rope_type", ConfigJson("default")) == "default")
+    scaling = nullptr;
+}
+
+/// Leaves out what a configuration has and its model does not use.
+void leaveUnused(ConfigJson &config) {
+  std::erase_if(config.get_ref<ConfigJson::object_t &>(),
+                [](const auto &field) { return changesNothing(field.first); });
+  // Positions without a table of their own have no end.
+  if (config.contains("rope_theta") && config["rope_scaling"].is_null())
+    config.erase("max_position_embeddings");
+  const ConfigJson type = config.value("model_type", ConfigJson());
+  const bool isQwen =
+      type.is_string() && type.get<std::string>().starts_with("qwen");
+  if (config.value("use_sliding_window", ConfigJson(!isQwen)) == false) {
+    config.erase("sliding_window");
+    config.erase("max_window_layers");
+  }
+}
+
+/// What a null says in a field: that there is none, and not that the library
+/// has a value of its own.
+bool isOffByNull(const std::string &field) {
+  return field == "rope_scaling" || field == "sliding_window" ||
+         field == "attn_logit_softcapping" ||
+         field == "final_logit_softcapping";
+}
+
+/// A value as a line has room for it.
+std::string configText(const ConfigJson &value) {
+  constexpr size_t most = 60;
+  const std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true,
+                                      ConfigJson::error_handler_t::replace);
+  return text.size() <= most ? text : text.substr(0, most - 2) + "..";
+}
+
+/// Appends the fields of two objects that differ; `prefix` stands before names.
+void compareFields(const ConfigJson &found, const ConfigJson &programs,
+                   const std::string &prefix, std::string &result) {
+  for (const auto &[field, value] : found.items()) {
+    auto other = programs.find(field);
+    if (other == programs.end() || value == *other)
+      continue;
+    if (value.is_object() && other->is_object()) {
+      compareFields(value, *other, prefix + field + ".", result);
+      continue;
+    }
+    if ((value.is_null() || other->is_null()) && !isOffByNull(field))
+      continue;
+    result += (result.empty() ? "" : "; ") + prefix + field + " of " +
+              configText(value) + ", the program's is " + configText(*other);
+  }
+}
+
+} // namespace
+
+std::string differingFields(const std::string &found,
+                            const std::string &programs) {
+  ConfigJson configs[2];
+  const std::string *texts[] = {&found, &programs};
+  for (int i = 0; i < 2; ++i) {
+    configs[i] =
+        ConfigJson::parse(*texts[i], nullptr, /*allow_exceptions=*/false);
+    if (!configs[i].is_object())
+      return "";
+    unifyRotations(configs[i]);
+    leaveUnused(configs[i]);
+  }
+  std::string result;
+  compareFields(configs[0], configs[1], "", result);
+  return result;
+}
+
+std::string warningOfConfig(const std::string &weights,
+                            const std::string &programs) {
+  namespace fs = std::filesystem;
+  std::error_code missing;
+  fs::path folder = weights;
+  if (!fs::is_directory(folder, missing)) {
+    if (!folder.filename().string().starts_with("model"))
+      return "";
+    folder = folder.parent_path();
+  }
+  const fs::path path = folder / "config.json";
+  std::ifstream file(path, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string fields = differingFields(text, programs);
+  return fields.empty() ? ""
+                        : "'" + path.string() +
+                              "' is not the configuration that the program "
+                              "was compiled from: " +
+                              fields;
+}
