@@ -111,7 +111,7 @@ typedef enum grt_axis {
 typedef enum grt_stream {
   GRT_STREAM_COMPUTE = 0,  ///< all kernels
   GRT_STREAM_GRADIENT = 1, ///< collectives over gradients
-  GRT_STREAM_GATHER = 2,   ///< collectives that gather parameters
+  GRT_STREAM_GATHER = 2,   ///< gathers of parameters, shifts beside kernels
   GRT_STREAM_TRANSFER = 3, ///< between stages
   GRT_STREAM_IN = 4,       ///< copies from the host
   GRT_STREAM_OUT = 5,      ///< copies to the host

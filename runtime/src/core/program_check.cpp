@@ -32,9 +32,8 @@ namespace {
 
 /// What is swapped for an update on the device.
 uint32_t updatedClasses(uint32_t tiers) {
-  return tiers == GRT_TO_DEVICE
-             ? GRT_SWAP_OPTIMIZER
-             : uint32_t(GRT_SWAP_OPTIMIZER) | GRT_SWAP_PARAMETERS;
+  const uint32_t optimizer = GRT_SWAP_OPTIMIZER;
+  return tiers == GRT_TO_DEVICE ? optimizer : optimizer | GRT_SWAP_PARAMETERS;
 }
 
 /// What a row may say, from what its kind names.
