@@ -232,7 +232,7 @@ public:
     return hidden;
   }
 
-  /// What of `hidden` seconds cannot be hidden where a pass computes for
+  /// The seconds of `hidden` that cannot be hidden where a pass computes for
   /// `computed` seconds and parameters are exchanged beside it for
   /// `exchanged`: that computation hides nothing else.
   double excess(double hidden, double computed, double exchanged) const {

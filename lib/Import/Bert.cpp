@@ -112,7 +112,7 @@ private:
   void readFields(ConfigReader &reader);
   void readDistil(ConfigReader &reader);
   void readGroups(ConfigReader &reader);
-  /// What stands in front of the names of a layer's parameters; layers that
+  /// The text in front of the names of a layer's parameters; layers that
   /// share them have the same.
   std::string prefixOf(int64_t layer) const;
   /// A norm of rows as wide as those of the table of words.

@@ -149,7 +149,7 @@ class Candidate {
 public:
   /// Ways to settle ties that a search goes through. An estimate, not measured.
   static constexpr size_t kMostTieChoices = 1 << 12;
-  /// What stages have where many layers of a model share parameters
+  /// The rule that stages follow where many layers share parameters
   /// (Plan::provenAmong); empty: anything.
   static std::string tieRule(const LayerModel &model, bool severalStages);
 

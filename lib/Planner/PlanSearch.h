@@ -261,7 +261,7 @@ private:
   bool offer(Incumbent found, PlannerResult &result, const llvm::Twine &how);
   void offerOtherDegrees(PlannerResult &result);
   void offerOtherCuts(PlannerResult &result);
-  /// What a search of few steps finds for a shape without some strategies, of
+  /// The plan that a search of few steps finds without some strategies, of
   /// at most that cost.
   std::optional<Incumbent>
   searchShortly(const Shape &shape, Picoseconds most,

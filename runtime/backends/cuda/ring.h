@@ -19,8 +19,8 @@
 
 namespace grt::cuda {
 
-/// What two means are multiplied by in their sum, and the logarithm of the sum
-/// of exponentials that this stands for.
+/// The factors of two means in their sum, and the logarithm of the sum of
+/// exponentials that this stands for.
 template <class A> struct MergedMeans {
   A lse, before, own;
 };

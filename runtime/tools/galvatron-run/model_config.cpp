@@ -121,7 +121,7 @@ void leaveUnused(ConfigJson &config) {
   }
 }
 
-/// What a null says in a field: that there is none, and not that the library
+/// True if a null in a field says that there is none, and not that the library
 /// has a value of its own.
 bool isOffByNull(const std::string &field) {
   return field == "rope_scaling" || field == "sliding_window" ||
