@@ -21,7 +21,6 @@
 #include "Encoder.h"
 #include "Family.h"
 #include "FieldTable.h"
-#include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/StringSet.h"
 
@@ -237,7 +236,7 @@ void Bert::readGroups(ConfigReader &reader) {
         "num_hidden_groups",
         "expected at most 'num_hidden_layers' = " + Twine(config.layers) +
             reader.found("num_hidden_groups", groups));
-  config.layers = multiplyBytes(config.layers, layersOfGroup);
+  config.layers = config.layers * layersOfGroup;
   if (config.layers > kMostLayers) {
     reader.fail("inner_group_num",
                 "expected a product with 'num_hidden_layers' of at most " +
@@ -257,7 +256,7 @@ std::string Bert::prefixOf(int64_t layer) const {
   std::string front = (names.stem + names.blocks).str();
   if (kind != Kind::Albert)
     return (front + Twine(layer) + ".").str();
-  // As the library has it of numbers that do not divide.
+  // Groups of unequal numbers of layers are the library's.
   int64_t runs = config.layers / layersOfGroup;
   int64_t group = layer / layersOfGroup * groups / runs;
   return (front + Twine(group) + ".albert_layers." +
@@ -403,7 +402,7 @@ void Bert::build(ModelBuilder &b) const {
                             : b.dropout(part, config.hiddenDropout, 1));
            x = config.norm(b, x, p);
            part = config.feedForward(b, x, p);
-           // Nor ALBERT of what the feed-forward adds.
+           // ALBERT has no dropout behind the feed-forward network.
            x = b.add(x, kind == Kind::Albert
                             ? part
                             : b.dropout(part, config.hiddenDropout, 2));

@@ -106,7 +106,7 @@ public:
     if (llvm::Error error = read())
       return std::move(error);
     for (const ir::OtherModule &other : others) {
-      // "all-linear" leaves out what is none, and heads.
+      // "all-linear" is all products but heads.
       llvm::Expected<bool> takes =
           isTarget(other.name, /*isHead=*/!other.isProduct);
       if (!takes)

@@ -557,22 +557,41 @@ void Candidate::addLeastCuts(LayerModel &model, CostTables &tables) {
   }
 }
 
-/// Pairs of layers that share parameters whose strategies are searched in all
-/// combinations.
-constexpr size_t kFewTies = 3;
+/// Pairs of layers that share parameters: up to so many are searched in all
+/// combinations of strategies, and more than so many not at all.
+constexpr size_t kFewTies = 3, kMostTies = 1024;
+
+namespace {
+/// The layers of a model that share parameters.
+struct SharingLayers {
+  explicit SharingLayers(const LayerModel &model) {
+    for (const Tie &tie : model.ties())
+      bytes[{tie.ownerLayer, tie.borrowerLayer}].push_back(tie.bytes);
+    for (const auto &[pair, sizes] : bytes)
+      ++borrowers[pair.first];
+  }
+  bool areFew() const { return bytes.size() <= kFewTies; }
+  /// True if layers that borrow of an owner hold its parameters as it does.
+  bool areAlike(size_t owner) const {
+    return !areFew() &&
+           (borrowers.lookup(owner) > 1 || borrowers.size() > kFewTies);
+  }
+
+  /// Bytes of all tensors that an owner and a borrower share: they are one tie,
+  /// whose times add up.
+  llvm::MapVector<std::pair<size_t, size_t>, SmallVector<int64_t>> bytes;
+  llvm::MapVector<size_t, size_t> borrowers; ///< by owner
+};
+} // namespace
 
 std::string Candidate::tieRule(const LayerModel &model, bool severalStages) {
-  std::set<std::pair<size_t, size_t>> pairs;
-  std::map<size_t, size_t> borrowers; // by owner
-  for (const Tie &tie : model.ties())
-    if (pairs.insert({tie.ownerLayer, tie.borrowerLayer}).second)
-      ++borrowers[tie.ownerLayer];
-  const auto groups = llvm::count_if(
-      borrowers, [](const auto &owner) { return owner.second > 1; });
+  const SharingLayers sharing(model);
+  const auto alike = llvm::count_if(sharing.borrowers, [&](const auto &owner) {
+    return sharing.areAlike(owner.first);
+  });
   // On one stage the layers that share one owner's parameters have any
   // strategies; those of several groups may have to be alike.
-  if (pairs.size() <= kFewTies ||
-      (!severalStages && groups <= 1 && borrowers.size() <= kFewTies))
+  if (alike == 0 || (!severalStages && alike == 1))
     return "";
   return "shared parameters held alike, in at most " +
          std::to_string(kMostTieChoices) + " ways";
@@ -584,19 +603,17 @@ bool Candidate::addTies(LayerModel &model, CostTables &tables,
                         std::string &refusal) {
   const Layout &layout = *theShape.layout;
   size_t stages = layout.devices.size(), count = model.layerCount();
-  // All parameters that two layers share are one tie: their times add up.
-  llvm::MapVector<std::pair<size_t, size_t>, SmallVector<int64_t>> shared;
-  for (const Tie &tie : model.ties())
-    shared[{tie.ownerLayer, tie.borrowerLayer}].push_back(tie.bytes);
-  std::map<size_t, size_t> borrowers; // by owner
-  for (const auto &[pair, bytes] : shared)
-    ++borrowers[pair.first];
-  for (const auto &[pair, bytes] : shared) {
+  const SharingLayers sharing(model);
+  if (sharing.bytes.size() > kMostTies) {
+    refusal = "expected at most " + std::to_string(kMostTies) +
+              " pairs of layers that share parameters, found " +
+              std::to_string(sharing.bytes.size());
+    return false;
+  }
+  for (const auto &[pair, bytes] : sharing.bytes) {
     PipelineTie out;
     std::tie(out.owner, out.borrower) = pair;
-    out.alike = shared.size() > kFewTies &&
-                (borrowers[out.owner] > 1 || borrowers.size() > kFewTies) &&
-                !layout.set->pinOf(out.borrower);
+    out.alike = sharing.areAlike(out.owner) && !layout.set->pinOf(out.borrower);
     out.table.assign(stages * stages, 0);
     std::map<size_t, size_t> known;
     for (size_t o = 0; o < stages; ++o)
@@ -630,12 +647,12 @@ bool Candidate::addTies(LayerModel &model, CostTables &tables,
   auto areFew = [&] {
     return countTieChoices(theProblem, kMostTieChoices) <= kMostTieChoices;
   };
-  if (shared.size() <= kFewTies || areFew())
+  if (sharing.areFew() || areFew())
     return true;
   theProblem.ownersAlike = true;
   if (areFew())
     return true;
-  refusal = std::to_string(shared.size()) +
+  refusal = std::to_string(sharing.bytes.size()) +
             " layers share parameters with layers in front of them, in too "
             "many ways to be searched over " +
             std::to_string(stages) + " stages: expected " +

@@ -189,7 +189,8 @@ Expected<PlannerResult> planIdle(LayerModel &model, const Cluster &cluster,
   if (best->idleDevices > 0)
     best->allDevicesMs = allMs;
   if (!areAll)
-    plan.provenAmong = "plans for " + join(tried, ", ") + " devices";
+    plan.provenAmong += (plan.provenAmong.empty() ? "" : " and ") +
+                        join(tried, ", ") + " devices in all";
   return best;
 }
 

@@ -202,10 +202,12 @@ void PlanSearch::offerOtherCuts(PlannerResult &result) {
       offer(std::move(*found), result, "positions are cut in another way");
   };
   offerWithout([&](Paradigm paradigm) { return used.count(paradigm) > 0; });
-  for (const Way &way : ways)
-    offerWithout([&](Paradigm paradigm) {
-      return Way(paradigm->axis, paradigm->meet) != way;
-    });
+  // One way alone is what was searched.
+  if (ways.size() > 1)
+    for (const Way &way : ways)
+      offerWithout([&](Paradigm paradigm) {
+        return Way(paradigm->axis, paradigm->meet) != way;
+      });
 }
 
 /// The formula and the simulator may disagree on which of two plans is faster,

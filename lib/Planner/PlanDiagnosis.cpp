@@ -61,7 +61,7 @@ Infeasible PlanSearch::explain(int64_t batch) {
       infeasible.reason += "; of the last that was looked at, " + refusal;
     return infeasible;
   }
-  // Not memory, but what no search could go through.
+  // Memory is enough: the search refused the shape.
   if (lookedAtAll && need->excess() <= 0) {
     refusal.clear();
     if (!candidateOf(*least)) {

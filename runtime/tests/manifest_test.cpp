@@ -471,10 +471,24 @@ TEST(Manifest, TiesAlongOtherDimensions) {
     Manifest manifest = parseManifest(json.dump());
     const Tie &tie = manifest.ties[0];
     const LocalRanks all{0, int(manifest.world)};
-    const LocalTables tables = tieTables(manifest, tie, all).broadcast;
+    const TieTables both = tieTables(manifest, tie, all);
+    const LocalTables &tables = both.broadcast;
     auto owned = elementsOf(manifest, tie.owner);
     auto borrowed = elementsOf(manifest, tie.borrower);
     ASSERT_EQ(borrowed.size(), 4u);
+    // Gradients come back to every rank that owns an element, once.
+    for (const auto &[rank, elements] : owned) {
+      std::map<int64_t, int64_t> taken;
+      for (const ExchangePeer &peer : both.reduce[rank].receives)
+        for (const ExchangeRow &row : peer.rows)
+          for (int64_t i = 0; i < row.units; ++i)
+            EXPECT_TRUE(
+                taken
+                    .emplace(row.localUnit + i,
+                             borrowed.at(peer.peer).at(row.peerUnit + i))
+                    .second);
+      EXPECT_EQ(taken, elements) << "rank " << rank;
+    }
     for (const auto &[rank, elements] : borrowed) {
       std::map<int64_t, int64_t> taken;
       size_t rows = 0;

@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 namespace {
 
 TEST(ModelConfig, FieldsThatMakeAnotherModelAreNamedWithBothValues) {
@@ -65,6 +67,25 @@ TEST(ModelConfig, RotationsAreComparedByTheirMeaning) {
   EXPECT_EQ(differingFields(scaled, newer),
             "rope_scaling of {\"factor\":2.0,\"rope_type\":\"linear\"}, the "
             "program's is null");
+}
+
+TEST(ModelConfig, NestedConfigurationsAreComparedByTheirMeaning) {
+  EXPECT_EQ(differingFields(
+                R"({"text_config": {"torch_dtype": "f16", "hidden_size": 8}})",
+                R"({"text_config": {"torch_dtype": "f32", "hidden_size": 9}})"),
+            "text_config.hidden_size of 8, the program's is 9");
+}
+
+/// Files of anybody: deep ones, and what is no file.
+TEST(ModelConfig, OtherFilesAreNoConfigurations) {
+  const std::string deep =
+      R"({"a": )" + std::string(100000, '[') + std::string(100000, ']') + "}";
+  EXPECT_EQ(differingFields(deep, R"({"a": 1})"), "");
+  EXPECT_EQ(differingFields(R"({"a": 1})", deep), "");
+  const std::string folder = testing::TempDir() + "model";
+  std::filesystem::create_directories(folder + "/config.json");
+  EXPECT_EQ(warningOfConfig(folder, R"({"a": 1})"), "");
+  std::filesystem::remove_all(folder);
 }
 
 } // namespace

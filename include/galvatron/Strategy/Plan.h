@@ -228,8 +228,8 @@ struct Plan {
   /// No plan of the space is faster by more than this many percent; nothing if
   /// that is not proven of any number.
   std::optional<double> provenGapPercent;
-  /// The groups of devices of which that was proven, and what is executed;
-  /// empty if of all that the space has.
+  /// The stages' groups of devices, and ways to hold shared parameters, of which
+  /// that was proven, and what is executed; empty if of all that the space has.
   std::string provenAmong;
   /// The schedules of whose plans `gapPercent` is proven, separated by ", ",
   /// where several were compared; empty if one was asked for.

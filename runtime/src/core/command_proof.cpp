@@ -295,9 +295,9 @@ private:
     }
   }
 
-  /// Whether bytes are those of values between two layers, or of states that
-  /// live on the device for a task: what lives would else keep others away, or
-  /// be written over.
+  /// True if bytes are those of values between two layers, or of states that
+  /// live on the device for a task. Others would reach into what lies beside
+  /// these.
   bool isTensor(const Extent &extent) const {
     for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
       const Layer &layer = role.layers[i];
@@ -315,7 +315,8 @@ private:
     return extent.bytes == 0;
   }
 
-  /// Of a layer, which live from the first micro-batch on.
+  /// True if a place is that of a layer's gradients, which live from the first
+  /// micro-batch on.
   bool isGradients(const gvx::Place &place) const {
     for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
       const Extent own = residentStates(manifest, role.layers[i]).gradients;

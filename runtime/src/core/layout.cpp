@@ -26,18 +26,28 @@ struct HeldInterval {
   int64_t held;
 };
 
+/// The most intervals of one end of a tie.
+constexpr size_t mostIntervals = size_t(1) << 22;
+
 std::vector<HeldInterval> heldIntervals(const Manifest &manifest,
                                         const TieEnd &end) {
   const Role &role = manifest.roles[end.role];
   const Layer &layer = role.layers[end.layer];
+  const LayerTensor &tensor = layer.tensors[end.tensor];
+  size_t intervals = role.devices.size();
+  for (int i = 0; i < tensor.tpDim; ++i)
+    if (__builtin_mul_overflow(intervals, size_t(tensor.view[i]), &intervals))
+      intervals = mostIntervals + 1;
+  if (intervals > mostIntervals)
+    invalid("ties: a tensor of layer '" + layer.name +
+            "' is held in more than " + str(mostIntervals) + " pieces");
   std::vector<HeldInterval> result;
   for (size_t local = 0; local < role.devices.size(); ++local)
-    forEachRun(layer, layer.tensors[end.tensor], int(local),
-               [&](const TensorRun &run) {
-                 if (run.owned)
-                   result.push_back({role.devices[local], run.global,
-                                     run.global + run.count, run.held});
-               });
+    forEachRun(layer, tensor, int(local), [&](const TensorRun &run) {
+      if (run.owned)
+        result.push_back({role.devices[local], run.global,
+                          run.global + run.count, run.held});
+    });
   return result;
 }
 
@@ -108,7 +118,8 @@ public:
 
   /// Those that have an element of [begin, end), in the order that they were
   /// given in.
-  std::vector<const HeldInterval *> overlapping(int64_t begin, int64_t end) const {
+  std::vector<const HeldInterval *> overlapping(int64_t begin,
+                                                int64_t end) const {
     auto at = std::partition_point(sorted.begin(), sorted.end(),
                                    [&](const HeldInterval *interval) {
                                      return interval->begin <= begin - longest;

@@ -239,8 +239,8 @@ static const Datum &mainDatum(const std::vector<Datum> &data) {
 
 namespace {
 
-/// Whether a model reads all tokens of a sample at once, as an encoder does: a
-/// mask says which of them it sees, or a decoder has tokens of its own. The
+/// True if a model may read all tokens of a sample at once, as an encoder does:
+/// a mask says which of them it sees, or a decoder has tokens of its own. The
 /// next token is then seen, and not predicted.
 bool seesNextTokens(const std::vector<Datum> &data, const Datum &main) {
   return std::any_of(data.begin(), data.end(), [&](const Datum &datum) {
@@ -379,8 +379,8 @@ void Dataset::makeColumns(const DataOptions &options) {
                    : ", or --corrupt=tokens or spans, which make it from the "
                      "tokens") +
               (data[i].kind == "labels" && seesNext
-                   ? "; the model sees the tokens that follow, so that they "
-                     "are no labels"
+                   ? "; a model with a mask, or with tokens of a decoder, may "
+                     "see the tokens that follow, so that they are no labels"
                    : ""));
     Column::Files files;
     for (const std::string &path : paths[i]) {

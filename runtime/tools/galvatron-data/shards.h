@@ -39,8 +39,8 @@ public:
   };
   /// Makes the folder, which must be empty if it is there.
   explicit ShardWriter(Plan plan);
-  /// Without finish() what is not finished goes, and the folders that were made
-  /// if no shard is in them.
+  /// Without finish() the shard that is being written is removed, and the
+  /// folders that were made if no shard is in them.
   ~ShardWriter();
   ShardWriter(const ShardWriter &) = delete;
   ShardWriter &operator=(const ShardWriter &) = delete;

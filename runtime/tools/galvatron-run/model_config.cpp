@@ -7,11 +7,12 @@
 
 #include "model_config.h"
 
+#include "base/error.h"
+#include "base/files.h"
+
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 namespace {
@@ -109,7 +110,7 @@ void unifyRotations(ConfigJson &config) {
 void leaveUnused(ConfigJson &config) {
   std::erase_if(config.get_ref<ConfigJson::object_t &>(),
                 [](const auto &field) { return changesNothing(field.first); });
-  // Positions without a table of their own have no end.
+  // A rotation has no table of positions that could end.
   if (config.contains("rope_theta") && config["rope_scaling"].is_null())
     config.erase("max_position_embeddings");
   const ConfigJson type = config.value("model_type", ConfigJson());
@@ -119,6 +120,15 @@ void leaveUnused(ConfigJson &config) {
     config.erase("sliding_window");
     config.erase("max_window_layers");
   }
+}
+
+/// Both of them, of configurations inside another one as well (`text_config`).
+void normalise(ConfigJson &config) {
+  for (auto &[field, value] : config.items())
+    if (value.is_object() && field.ends_with("_config"))
+      normalise(value);
+  unifyRotations(config);
+  leaveUnused(config);
 }
 
 /// True if a null in a field says that there is none, and not that the library
@@ -161,13 +171,20 @@ std::string differingFields(const std::string &found,
                             const std::string &programs) {
   ConfigJson configs[2];
   const std::string *texts[] = {&found, &programs};
+  // What follows goes into values as deep as they are.
+  constexpr int mostDepth = 32;
   for (int i = 0; i < 2; ++i) {
-    configs[i] =
-        ConfigJson::parse(*texts[i], nullptr, /*allow_exceptions=*/false);
-    if (!configs[i].is_object())
+    bool isDeep = false;
+    configs[i] = ConfigJson::parse(
+        *texts[i],
+        [&](int depth, ConfigJson::parse_event_t, ConfigJson &) {
+          isDeep |= depth > mostDepth;
+          return depth <= mostDepth;
+        },
+        /*allow_exceptions=*/false);
+    if (isDeep || !configs[i].is_object())
       return "";
-    unifyRotations(configs[i]);
-    leaveUnused(configs[i]);
+    normalise(configs[i]);
   }
   std::string result;
   compareFields(configs[0], configs[1], "", result);
@@ -185,8 +202,15 @@ std::string warningOfConfig(const std::string &weights,
     folder = folder.parent_path();
   }
   const fs::path path = folder / "config.json";
-  std::ifstream file(path, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  // A warning is lost, and no run, where the file cannot be read.
+  constexpr uint64_t mostBytes = 1 << 20;
+  std::string text;
+  try {
+    if (fs::is_regular_file(path, missing))
+      text = grt::readWholeFile(path.string(), mostBytes);
+  } catch (const grt::Error &) {
+    return "";
+  }
   const std::string fields = differingFields(text, programs);
   return fields.empty() ? ""
                         : "'" + path.string() +

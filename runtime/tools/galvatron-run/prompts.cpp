@@ -43,7 +43,7 @@ std::vector<GivenText> readTexts(const std::string &path) {
   std::vector<GivenText> texts;
   std::string line;
   for (size_t number = 1; std::getline(file, line); ++number) {
-    // Lines of some editors end in two characters.
+    // Lines may end in "\r\n".
     if (line.ends_with('\r'))
       line.pop_back();
     if (line.empty())
