@@ -21,23 +21,29 @@
 
 namespace grt {
 
-/// Sets the buffers that all kernels of attention have up to their scratch, and
-/// the scale.
+/// Sets queries, keys and values, the logarithms of their sums, and the scale.
 template <class K, class T, class Call, class Arguments>
-void readAttentionBuffers(const Call &call, Arguments &a) {
+void readAttentionInputs(const Call &call, Arguments &a) {
   using Sum = std::remove_pointer_t<decltype(a.lse)>;
   a.q = call.template buffer<T>(K::q);
   a.k = call.template buffer<T>(K::k);
   a.v = call.template buffer<T>(K::v);
-  a.o = call.template buffer<T>(K::o);
   a.lse = call.template buffer<Sum>(K::lse);
+  a.scale = call.real(K::scale);
+}
+
+/// Sets the buffers that all kernels of attention have up to their scratch, and
+/// the scale.
+template <class K, class T, class Call, class Arguments>
+void readAttentionBuffers(const Call &call, Arguments &a) {
+  readAttentionInputs<K, T>(call, a);
+  a.o = call.template buffer<T>(K::o);
   if constexpr (isBackward<K>) {
     a.dout = call.template buffer<T>(K::dout);
     a.dq = call.template buffer<T>(K::dq);
     a.dk = call.template buffer<T>(K::dk);
     a.dv = call.template buffer<T>(K::dv);
   }
-  a.scale = call.real(K::scale);
 }
 
 /// Sets what a head of attention is, and the strides from row to row.
@@ -147,10 +153,7 @@ template <class K, class T, class Call, class Arguments>
 void readStepOfRing(const Call &call, Arguments &a) {
   using Sum = std::remove_pointer_t<decltype(a.lse)>;
   const auto n = call.template ints<K>();
-  a.q = call.template buffer<T>(K::q);
-  a.k = call.template buffer<T>(K::k);
-  a.v = call.template buffer<T>(K::v);
-  a.lse = call.template buffer<Sum>(K::lse);
+  readAttentionInputs<K, T>(call, a);
   if constexpr (isBackward<K>) {
     a.o = call.template buffer<T>(K::o);
     a.dout = call.template buffer<T>(K::dout);
@@ -163,7 +166,6 @@ void readStepOfRing(const Call &call, Arguments &a) {
   a.samples = 1;
   readAttentionHeads<K>(call, a);
   a.causal = n.causal != 0;
-  a.scale = call.real(K::scale);
   a.firstHead = call.firstHead(a.heads, false);
   a.globalHeads = call.globalHeads(a.heads, false);
   a.globalQueries = n.length;
