@@ -43,8 +43,8 @@ struct FunctionWork {
   llvm::SmallVector<::galvatron::ProductWork, 1> products;
   /// Collectives inside the function; at what time it runs is not known here.
   llvm::SmallVector<::galvatron::LayerCollective, 2> collectives;
-  /// Those of them that a computation of the function runs beside; not counted
-  /// by add().
+  /// The collectives that run beside a computation of the function; add() does
+  /// not count them.
   llvm::SmallVector<::galvatron::OverlappedCollective, 0> overlapped;
 
   /// Adds the work of an operation of a partitioned function; sums that are

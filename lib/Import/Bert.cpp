@@ -134,8 +134,8 @@ private:
   int64_t wordWidth;
   std::optional<int64_t> padding;
   bool headTanhGelu;
-  /// Of ALBERT, whose `config.layers` are all that are run: groups of layers
-  /// that share parameters, and layers of different ones in each group.
+  /// The groups of ALBERT's layers that share parameters, and the layers with
+  /// parameters of their own in a group; `config.layers` counts all that run.
   int64_t groups = 0, layersOfGroup = 1;
 };
 
@@ -366,7 +366,7 @@ BodyParameters Bert::headParameters() const {
 void Bert::build(ModelBuilder &b) const {
   BodyParameters embed = embedParameters(), block = blockParameters(),
                  head = headParameters();
-  // Those that share parameters are declared once.
+  // Parameters that blocks share are declared once.
   std::vector<std::string> prefixes;
   llvm::StringSet<> known;
   for (int64_t index = 0; index < config.layers; ++index)

@@ -380,9 +380,8 @@ template <class T> struct AttentionArguments {
   /// dropout is keyed by them.
   int64_t globalQueries, firstQuery;
   bool addsKeys; ///< dk and dv are added to what is there
-  /// Of a step of a ring, what stands in the place of o, or backward of dq, dk
-  /// and dv: sums over steps, which others have added to, as to lse. Null: no
-  /// ring.
+  /// The sums over steps of a ring in place of o, or backward of dq, dk and dv;
+  /// earlier steps have added to them, as to lse. Null: no ring.
   Accumulator<T> *oSums, *dqSums, *dkSums, *dvSums;
   bool begins;      ///< forward: nothing is there to add to
   int64_t firstKey; ///< number of the first key in its sample

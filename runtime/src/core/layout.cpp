@@ -101,8 +101,8 @@ private:
   std::map<std::pair<int, int>, std::vector<ExchangeRow>> rows;
 };
 
-/// Intervals in the order of their first elements: those that meet another are
-/// found without a look at all.
+/// Intervals in the order of their first elements, so that the ones that meet a
+/// range are found without a look at all of them.
 class IntervalIndex {
 public:
   explicit IntervalIndex(const std::vector<HeldInterval> &intervals) {
@@ -116,8 +116,8 @@ public:
                      });
   }
 
-  /// Those that have an element of [begin, end), in the order that they were
-  /// given in.
+  /// The intervals that have an element of [begin, end), in the order that they
+  /// were given in.
   std::vector<const HeldInterval *> overlapping(int64_t begin,
                                                 int64_t end) const {
     auto at = std::partition_point(sorted.begin(), sorted.end(),

@@ -122,7 +122,8 @@ void leaveUnused(ConfigJson &config) {
   }
 }
 
-/// Both of them, of configurations inside another one as well (`text_config`).
+/// Unifies rotations and leaves out unused fields, of nested configurations as
+/// well (`text_config`).
 void normalise(ConfigJson &config) {
   for (auto &[field, value] : config.items())
     if (value.is_object() && field.ends_with("_config"))
@@ -171,7 +172,7 @@ std::string differingFields(const std::string &found,
                             const std::string &programs) {
   ConfigJson configs[2];
   const std::string *texts[] = {&found, &programs};
-  // What follows goes into values as deep as they are.
+  // The comparison recurses, so deep values are none of a configuration.
   constexpr int mostDepth = 32;
   for (int i = 0; i < 2; ++i) {
     bool isDeep = false;
