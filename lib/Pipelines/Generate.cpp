@@ -34,13 +34,35 @@ llvm::Expected<GenerateOptions> GenerateOptions::parse(llvm::StringRef text) {
   return options;
 }
 
-/// The tokens of a sample of the first model; 0 without tokens.
-static int64_t countTokens(mlir::ModuleOp module) {
-  for (ir::ModelOp model : module.getOps<ir::ModelOp>())
+/// The tokens that the samples of the first model have, of each of its rows of
+/// them: of an encoder in front of those of a decoder.
+static llvm::SmallVector<int64_t> countTokens(mlir::ModuleOp module) {
+  llvm::SmallVector<int64_t> counts;
+  for (ir::ModelOp model : module.getOps<ir::ModelOp>()) {
     for (ir::DataAttr datum : model.getDeclaredData())
       if (datum.isSequence())
-        return datum.getElementsPerSample();
-  return 0;
+        counts.push_back(datum.getElementsPerSample());
+    break;
+  }
+  return counts;
+}
+
+/// Positions of a text behind an encoder, which reads the prompt.
+static llvm::Expected<int64_t> lengthBehind(int64_t source, int64_t most,
+                                            const GenerateOptions &options) {
+  if (!options.prompt)
+    return most;
+  if (options.prompt > source)
+    return makeError(
+        "option --generate: expected a prompt of at most the " +
+        llvm::Twine(source) + " tokens that the model's encoder reads, found " +
+        llvm::Twine(options.prompt) + "; --seq-len says how many it reads");
+  if (options.length > most)
+    return makeError(
+        "option --generate: expected at most the " + llvm::Twine(most) +
+        " tokens of the model's decoder, found " + llvm::Twine(options.length) +
+        "; --decoder-seq-len says how many it has");
+  return options.length;
 }
 
 bool galvatron::keepsKeys(mlir::ModuleOp module) {
@@ -52,7 +74,14 @@ bool galvatron::keepsKeys(mlir::ModuleOp module) {
 
 llvm::Error galvatron::keepKeys(mlir::ModuleOp module,
                                 const GenerateOptions &options) {
-  const int64_t most = countTokens(module);
+  const llvm::SmallVector<int64_t> tokens = countTokens(module);
+  if (tokens.size() == 2) {
+    llvm::Expected<int64_t> length =
+        lengthBehind(tokens[0], tokens[1], options);
+    return length ? keepKeys(module, options.rows, *length)
+                  : length.takeError();
+  }
+  const int64_t most = tokens.empty() ? 0 : tokens.front();
   const int64_t length =
       options.prompt ? options.prompt + options.length : most;
   if (!most)

@@ -143,6 +143,14 @@ private:
   }
 
   LogicalResult addCall(Operation *operation) {
+    if (failed(addCallOf(operation)))
+      return failure();
+    if (operation->hasAttr(kTextsBeginAttr))
+      program.runsWhen(::grt::gvx::CallWhen::TextsBegin);
+    return success();
+  }
+
+  LogicalResult addCallOf(Operation *operation) {
     auto order = [&](auto op, bool waits) {
       program.order(uint32_t(op.getEvent()), uint32_t(op.getStream()), waits,
                     waits ? "wait" : "record");

@@ -46,6 +46,7 @@ TEST(KernelList, NamesAndNumbers) {
   EXPECT_EQ(int(GRT_KERNEL_SHAPED_ATTENTION_GRAD), 57);
   EXPECT_EQ(int(GRT_KERNEL_CACHED_ATTENTION), 58);
   EXPECT_EQ(int(GRT_KERNEL_RING_ATTENTION_GRAD), 68);
+  EXPECT_EQ(int(GRT_KERNEL_CACHED_CROSS_ATTENTION), 70);
   EXPECT_STREQ(kernelForms[GRT_KERNEL_GEMM].name, "gemm");
   EXPECT_STREQ(kernelForms[GRT_KERNEL_LAYER_NORM_ADD_GRAD].name,
                "layer-norm-add-grad");
@@ -98,6 +99,9 @@ TEST(KernelList, Accesses) {
   EXPECT_EQ(accessesOf(GRT_KERNEL_CACHED_ATTENTION,
                        {2, 3, 9, 4, 2, 8, 32, 16, 16, 0}),
             "q:r k:r v:r keys:rw values:rw row:r position:r o:w");
+  EXPECT_EQ(accessesOf(GRT_KERNEL_CACHED_ATTENTION,
+                       {2, 3, 9, 4, 2, 8, 32, 16, 16, 0, 1, 4, 17}),
+            "q:r k:r v:r keys:rw values:rw row:r position:r o:w bias:r");
   EXPECT_EQ(kernelForms[GRT_KERNEL_DROPOUT].stepUse, StepUse::Reads);
   EXPECT_EQ(kernelForms[GRT_KERNEL_NORM].stepUse, StepUse::AddsNorm);
   EXPECT_EQ(kernelForms[GRT_KERNEL_GEMM].stepUse, StepUse::None);

@@ -313,7 +313,7 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
   ImportOptions import;
   import.dtype = options.dtype;
   if (model.text.empty() && model.hasDecoder())
-    import.decoderSeqLen = model.positions - 3;
+    import.decoderSeqLen = model.writtenPositions();
   TwinModel used = model;
   if (!options.dropout)
     used.dropout = 0;
@@ -349,7 +349,7 @@ std::string compileTwin(MLIRContext &context, const TwinModel &model,
   if (model.keptRows && !run([&](PassManager &pm) {
         mlir::galvatron::GalvatronKeepKeysOptions kept;
         kept.rows = model.keptRows;
-        kept.length = model.positions;
+        kept.length = model.writtenPositions();
         pm.addPass(mlir::galvatron::createGalvatronKeepKeys(kept));
       }))
     return error;

@@ -63,6 +63,10 @@ struct TwinModel {
     return family.find("t5") != std::string::npos ||
            family.find("bart") != std::string::npos || family == "pegasus";
   }
+  /// Positions of what a decoder, or the only stack, reads.
+  int64_t writtenPositions() const {
+    return positions - (hasDecoder() ? 3 : 0);
+  }
   /// Layers of the model: blocks, embeddings and head.
   int64_t modelLayers() const {
     return splitLayers ? splitLayers : layers + (hasDecoder() ? 3 : 2);

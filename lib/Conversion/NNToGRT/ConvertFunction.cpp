@@ -34,6 +34,61 @@ int64_t alignedBytes(Type type) {
   return alignBytes(getByteSize(cast<RankedTensorType>(type)));
 }
 
+/// The values of a forward function that are made of what an encoder reads of a
+/// text (`nn.made_of`), and what makes them, or is made for them alone.
+class SourceValues {
+public:
+  explicit SourceValues(func::FuncOp function) {
+    Block &block = function.getBody().front();
+    for (BlockArgument argument : block.getArguments()) {
+      const unsigned number = argument.getArgNumber();
+      auto madeOf =
+          function.getArgAttrOfType<StringAttr>(number, nn::kMadeOfAttr);
+      isSource[argument] = madeOf && madeOf.getValue() == nn::kSource;
+      isOther[argument] =
+          !madeOf && nn::getArgRole(function, number) != ValueRole::Parameter;
+      any |= isSource[argument];
+    }
+    // Nothing that generates is run backward.
+    any &= mlir::galvatron::PartitionAttr::of(function).getDirection() ==
+           mlir::galvatron::Direction::Forward;
+    if (!any)
+      return;
+    for (Operation &op : block.without_terminator())
+      for (Value operand : op.getOperands())
+        for (Value result : op.getResults()) {
+          isSource[result] |= isSource.lookup(operand);
+          isOther[result] |= isOther.lookup(operand);
+        }
+    for (Operation &op : llvm::reverse(block.without_terminator()))
+      if (makesSource(&op) || servesSource(&op))
+        makers.insert(&op);
+  }
+
+  bool has(Value value) const {
+    return any && isSource.lookup(value) && !isOther.lookup(value);
+  }
+  bool makes(Operation *op) const { return makers.contains(op); }
+
+private:
+  bool makesSource(Operation *op) const {
+    return any && op->getNumResults() &&
+           llvm::all_of(op->getResults(), [&](Value v) { return has(v); });
+  }
+  /// Of parameters, and read by nothing that computes positions.
+  bool servesSource(Operation *op) const {
+    return !op->use_empty() && llvm::none_of(op->getOperands(), [&](Value v) {
+      return isOther.lookup(v);
+    }) && llvm::all_of(op->getUsers(), [&](Operation *user) {
+      return makes(user);
+    });
+  }
+
+  bool any = false;
+  DenseMap<Value, bool> isSource, isOther;
+  DenseSet<Operation *> makers;
+};
+
 class FunctionConverter : public nn::KernelEmitter {
 public:
   FunctionConverter(func::FuncOp source, const KernelTarget &kernelTarget,
@@ -147,6 +202,7 @@ private:
   void shareBuffers();
   LogicalResult emit(Operation *op);
   void emitCopy(Value from, Value to);
+  void markSource(Operation *before);
   bool emitRows(Operation *op);
   void emitAccumulation(Value from, Value to);
   Value getBuffer(Value value);
@@ -452,6 +508,15 @@ void FunctionConverter::emitCopy(Value from, Value to) {
                    {1, bytes, bytes, bytes}, {}, "copy");
 }
 
+/// Says of what was emitted behind `before` that it runs where texts begin.
+void FunctionConverter::markSource(Operation *before) {
+  Block &block = target.getBody().front();
+  Operation *op = before ? before->getNextNode() : &block.front();
+  for (; op != block.getTerminator(); op = op->getNextNode())
+    if (mayWaitForTexts(op))
+      op->setAttr(kTextsBeginAttr, builder.getUnitAttr());
+}
+
 /// A sum over one row: adds `from` to what `to` accumulates.
 void FunctionConverter::emitAccumulation(Value from, Value to) {
   int64_t n = cast<MemRefType>(to.getType()).getNumElements();
@@ -662,12 +727,23 @@ FailureOr<FuncOp> FunctionConverter::run(FunctionRegions *regions) {
   joinSums();
   shareBuffers();
   Block &block = source.getBody().front();
-  for (Operation &op : block.without_terminator())
+  const SourceValues ofSource(source);
+  for (Operation &op : block.without_terminator()) {
+    Operation *before = target.getBody().front().getTerminator()->getPrevNode();
     if (failed(emit(&op)))
       return failure();
+    // Sums that are one call run together.
+    const bool isJoined = joined.contains(&op);
+    if (ofSource.makes(&op) &&
+        (!isJoined || llvm::all_of(joined, [&](auto sum) {
+          return ofSource.makes(sum.first);
+        })))
+      markSource(before);
+  }
 
   builder.setInsertionPoint(target.getBody().front().getTerminator());
   for (const FinalCopy &copy : finalCopies) {
+    Operation *before = target.getBody().front().getTerminator()->getPrevNode();
     Value from = getBuffer(copy.value);
     // A stash in the accumulator's type is a partial sum already: copy, do not
     // add.
@@ -678,6 +754,8 @@ FailureOr<FuncOp> FunctionConverter::run(FunctionRegions *regions) {
       emitAccumulation(from, copy.destination);
     else
       emitCopy(from, copy.destination);
+    if (ofSource.has(copy.value))
+      markSource(before);
   }
   int64_t shardOffset = 0;
   for (auto [bucket, full] : llvm::zip_equal(layout.buckets, fullGradients)) {

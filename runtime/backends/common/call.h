@@ -217,7 +217,7 @@ public:
           std::to_string(cap) + " and " + std::to_string(distance));
   }
   /// CACHED_ATTENTION: of every sample a row of the cache, or -1, and a
-  /// position below `positions`.
+  /// position below `positions`; CACHED_CROSS_ATTENTION: or a number of keys.
   static void checkPlaces(const int32_t *row, const int32_t *position,
                           int64_t samples, int64_t rows, int64_t positions) {
     for (int64_t s = 0; s < samples; ++s)

@@ -242,32 +242,60 @@ template <class T> void runWindowAttentionGrad(const Call &call) {
   windowAttention<kernels::WindowAttentionGrad, T>(call);
 }
 
-template <class T> void runCachedAttention(const Call &call) {
-  using K = kernels::CachedAttention;
+namespace {
+
+/// Reads sizes and buffers that both kinds of attention to kept keys have.
+template <class K, class T>
+CachedAttentionArguments<T> readCached(const Call &call) {
   const auto n = call.ints<K>();
   CachedAttentionArguments<T> a = {};
   a.samples = n.samples;
   a.rows = n.rows;
   a.length = n.length;
   readAttentionHeads<K>(call, a);
-  a.window = n.window;
   a.scale = call.real(K::scale);
-  a.cap = call.real(K::cap);
-  a.distance = call.real(K::distance);
-  call.checkShape(a.cap, a.distance);
-  a.firstHead = call.firstHead(a.heads, /*ofBlocks=*/false);
-  a.globalHeads = call.globalHeads(a.heads, /*ofBlocks=*/false);
   a.q = call.buffer<T>(K::q);
   a.k = call.buffer<T>(K::k);
   a.v = call.buffer<T>(K::v);
   a.keys = call.buffer<T>(K::keys);
   a.values = call.buffer<T>(K::values);
   a.row = call.buffer<int32_t>(K::row);
-  a.position = call.buffer<int32_t>(K::position);
   a.o = call.buffer<T>(K::o);
+  return a;
+}
+
+} // namespace
+
+template <class T> void runCachedAttention(const Call &call) {
+  using K = kernels::CachedAttention;
+  const auto n = call.ints<K>();
+  CachedAttentionArguments<T> a = readCached<K, T>(call);
+  a.window = n.window;
+  a.cap = call.real(K::cap);
+  a.distance = call.real(K::distance);
+  call.checkShape(a.cap, a.distance);
+  a.firstHead = call.firstHead(a.heads, /*ofBlocks=*/false);
+  a.globalHeads = call.globalHeads(a.heads, /*ofBlocks=*/false);
+  a.position = call.buffer<int32_t>(K::position);
+  a.bias = call.buffer<T>(K::bias, n.hasBias);
+  a.distances = n.distances;
+  if (a.bias)
+    call.checkBiasHeads(n.biasHeads, a.globalHeads);
   call.checkPlaces(a.row, a.position, n.samples, n.rows,
                    n.window > 0 ? INT32_MAX : n.length);
   call.table<T>().cachedAttention(call.threads(), a);
+}
+
+template <class T> void runCachedCrossAttention(const Call &call) {
+  using K = kernels::CachedCrossAttention;
+  CachedCrossAttentionArguments<T> a = {};
+  a.cache = readCached<K, T>(call);
+  a.begins = call.buffer<int32_t>(K::begins);
+  a.count = call.buffer<int32_t>(K::count);
+  const CachedAttentionArguments<T> &c = a.cache;
+  call.checkPlaces(c.row, a.count, c.samples, c.rows, c.length + 1);
+  call.checkPlaces(a.begins, a.count, c.samples, c.rows, c.length + 1);
+  call.table<T>().cachedCrossAttention(call.threads(), a);
 }
 
 GRT_CPU_KERNEL(RelativeBias)
@@ -283,5 +311,6 @@ GRT_CPU_KERNEL(ShapedAttentionGrad)
 GRT_CPU_KERNEL(WindowAttention)
 GRT_CPU_KERNEL(WindowAttentionGrad)
 GRT_CPU_KERNEL(CachedAttention)
+GRT_CPU_KERNEL(CachedCrossAttention)
 
 } // namespace grt::cpu

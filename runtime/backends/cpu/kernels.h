@@ -156,9 +156,18 @@ template <class T> struct CachedAttentionArguments {
   double distance; ///< as for ATTENTION, with the next two
   int64_t firstHead, globalHeads;
   const T *q, *k, *v;
-  T *keys, *values; ///< [rows, kvHeads, length, headDim]
+  const T *bias;     ///< [samples, globalHeads, distances]; null: none
+  int64_t distances; ///< odd; the middle one is that of a query's own key
+  T *keys, *values;  ///< [rows, kvHeads, length, headDim]
   const int32_t *row, *position;
   T *o;
+};
+
+/// Arguments of CACHED_CROSS_ATTENTION.
+template <class T> struct CachedCrossAttentionArguments {
+  /// As of CACHED_ATTENTION, without positions, window, cap, distance and bias.
+  CachedAttentionArguments<T> cache;
+  const int32_t *begins, *count;
 };
 
 /// Arguments of PATCHES.
@@ -303,6 +312,8 @@ template <class T> struct KernelTable {
   void (*attentionGrad)(const AttentionArguments<T> &arguments);
   void (*cachedAttention)(int threads,
                           const CachedAttentionArguments<T> &arguments);
+  void (*cachedCrossAttention)(
+      int threads, const CachedCrossAttentionArguments<T> &arguments);
   void (*relativeBias)(int threads, const RelativeBiasArguments &arguments,
                        const T *table, T *bias);
   void (*relativeBiasGrad)(int threads, const RelativeBiasArguments &arguments,

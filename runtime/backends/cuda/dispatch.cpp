@@ -449,6 +449,10 @@ template <class T> void runCachedAttention(const Call &call) {
   refuseKept(call);
 }
 
+template <class T> void runCachedCrossAttention(const Call &call) {
+  refuseKept(call);
+}
+
 namespace {
 
 /// Sets the sums of a ring to those of no keys.

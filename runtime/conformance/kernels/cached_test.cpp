@@ -17,6 +17,7 @@ struct Cache {
   double cap;
   bool packed;
   double distance = 0;
+  int64_t distances = 0; ///< that have a bias; 0: there is none
 };
 
 /// One sample of a call.
@@ -39,7 +40,8 @@ protected:
   /// `keys` and `values` have a row of all key heads for each position.
   Values attend(const Cache &c, const double *q, int64_t head, int64_t position,
                 const std::vector<Values> &keys,
-                const std::vector<Values> &values, double scale) const {
+                const std::vector<Values> &values, double scale,
+                const double *bias) const {
     const int64_t at = head / (c.heads / c.kvHeads) * c.headDim;
     const int64_t first =
         c.window > 0 ? std::max<int64_t>(0, position + 1 - c.window) : 0;
@@ -53,6 +55,8 @@ protected:
       if (c.cap > 0)
         score = c.cap * std::tanh(score / c.cap);
       score += c.distance * slopeOf(c, head) * double(j - position);
+      if (bias)
+        score += bias[j - position + c.distances / 2];
       weights.push_back(std::exp(score));
       total += weights.back();
     }
@@ -75,17 +79,22 @@ TEST_P(Cached, attention_sees_what_was_kept) {
       {{0, 4}, {0, 5}, {0, 6}, {0, 7}, {0, 8}},
       {{-1, 3}, {1, 2}, {-1, 0}, {2, 3}, {0, 9}},
       {{1, 0}, {1, 1}, {2, 4}, {2, 5}, {1, 2}}}; // another text in row 1
-  for (const Cache &c : std::vector<Cache>{{3, 10, 2, 2, 5, 0, 0, false},
-                                           {3, 10, 4, 2, 8, 0, 0, false},
-                                           {3, 12, 3, 3, 16, 0, 0, true},
-                                           {3, 4, 4, 1, 33, 4, 0, false},
-                                           {3, 3, 2, 2, 64, 2, 2.5, false},
-                                           {3, 150, 1, 1, 130, 0, 1.5, true},
-                                           {3, 10, 96, 48, 128, 0, 0, false, 1},
-                                           {3, 10, 6, 3, 8, 0, 0, false, 1},
-                                           {3, 3, 5, 5, 16, 2, 1.5, true, 4}}) {
-    device.at.tp_size = c.distance != 0 ? 2 : 1;
-    device.at.tp_index = c.distance != 0 ? 1 : 0;
+  for (const Cache &c :
+       std::vector<Cache>{{3, 10, 2, 2, 5, 0, 0, false},
+                          {3, 10, 4, 2, 8, 0, 0, false},
+                          {3, 12, 3, 3, 16, 0, 0, true},
+                          {3, 4, 4, 1, 33, 4, 0, false},
+                          {3, 3, 2, 2, 64, 2, 2.5, false},
+                          {3, 150, 1, 1, 130, 0, 1.5, true},
+                          {3, 10, 96, 48, 128, 0, 0, false, 1},
+                          {3, 10, 6, 3, 8, 0, 0, false, 1},
+                          {3, 3, 5, 5, 16, 2, 1.5, true, 4},
+                          {3, 10, 2, 2, 5, 0, 0, false, 0, 19},
+                          {3, 11, 6, 3, 8, 0, 0, true, 0, 25}}) {
+    const bool ofHeads = c.distance != 0 || c.distances > 0;
+    device.at.tp_size = ofHeads ? 2 : 1;
+    device.at.tp_index = ofHeads ? 1 : 0;
+    const int64_t biasHeads = c.distances > 0 ? 2 * c.heads : 0;
     Random random(uint64_t(c.heads * 100 + c.headDim));
     const int64_t kept = c.rows * c.kvHeads * c.length * c.headDim;
     const int64_t samples = 5, own = c.heads * c.headDim,
@@ -96,6 +105,7 @@ TEST_P(Cached, attention_sees_what_was_kept) {
     for (const std::vector<Sample> &call : calls) {
       Values q = random.values(samples * own), kNow, vNow, packed, expected;
       Values rows, positions;
+      const Values biases = random.values(samples * biasHeads * c.distances);
       for (int64_t s = 0; s < samples; ++s) {
         const Sample &sample = call[size_t(s)];
         const Values key = random.values(shared), value = random.values(shared);
@@ -116,30 +126,35 @@ TEST_P(Cached, attention_sees_what_was_kept) {
           other.push_back(value);
         }
         for (int64_t h = 0; h < c.heads; ++h) {
-          Values o = sample.row < 0
-                         ? Values(size_t(c.headDim), 0.0)
-                         : attend(c, q.data() + s * own + h * c.headDim, h,
-                                  sample.position, k[size_t(sample.row)],
-                                  v[size_t(sample.row)], 0.5);
+          Values o =
+              sample.row < 0
+                  ? Values(size_t(c.headDim), 0.0)
+                  : attend(c, q.data() + s * own + h * c.headDim, h,
+                           sample.position, k[size_t(sample.row)],
+                           v[size_t(sample.row)], 0.5,
+                           biases.empty()
+                               ? nullptr
+                               : biases.data() + (s * biasHeads + c.heads + h) *
+                                                     c.distances);
           expected.insert(expected.end(), o.begin(), o.end());
         }
       }
       auto o = output(samples * own);
       auto row = integers(rows), position = integers(positions);
       const int64_t stride = own + 2 * shared;
-      const Integers ints = {samples,
-                             c.rows,
-                             c.length,
-                             c.heads,
-                             c.kvHeads,
-                             c.headDim,
-                             c.packed ? stride : own,
-                             c.packed ? stride : shared,
-                             c.packed ? stride : shared,
-                             c.window};
+      Integers ints = {samples,
+                       c.rows,
+                       c.length,
+                       c.heads,
+                       c.kvHeads,
+                       c.headDim,
+                       c.packed ? stride : own,
+                       c.packed ? stride : shared,
+                       c.packed ? stride : shared,
+                       c.window};
       auto all = input(packed), qs = input(q), ks = input(kNow),
            vs = input(vNow);
-      const std::vector<Argument> buffers = {
+      std::vector<Argument> buffers = {
           c.packed ? Argument(*all) : Argument(*qs),
           c.packed ? Argument(*all, own) : Argument(*ks),
           c.packed ? Argument(*all, own + shared) : Argument(*vs),
@@ -148,6 +163,11 @@ TEST_P(Cached, attention_sees_what_was_kept) {
           *row,
           *position,
           *o};
+      auto bias = input(biases);
+      if (c.distances > 0) {
+        buffers.push_back(*bias);
+        ints.insert(ints.end(), {1, biasHeads, c.distances});
+      }
       if (backend().device) {
         EXPECT_NE(device
                       .refused(GRT_KERNEL_CACHED_ATTENTION, buffers, ints,
@@ -175,9 +195,101 @@ TEST_P(Cached, attention_refuses_places_that_are_not_there) {
     EXPECT_NE(device
                   .refused(GRT_KERNEL_CACHED_ATTENTION,
                            {*q, *q, *q, *keys, *values, *row, *position, *o},
-                           {2, 2, 3, 1, 1, 2, 2, 2, 2, 0}, {1, 0, 0})
+                           {2, 2, 3, 1, 1, 2, 2, 2, 2, 0, 0, 0, 0}, {1, 0, 0})
                   .find("sample 1 has row and position"),
               std::string::npos);
+  }
+}
+
+/// Sources that begin in some calls, in others none; samples of rows that began
+/// before, of none, and of sources without tokens.
+TEST_P(Cached, cross_attention_sees_what_was_kept) {
+  struct Call {
+    Values begins, rows, counts;
+  };
+  const std::vector<Call> calls = {
+      {{2, -1, 0, -1}, {0, 2, -1, 0}, {3, 5, 1, 1}},
+      {{-1, -1, -1, -1}, {2, 2, 0, 0}, {5, 1, 3, 0}},
+      {{-1, 1, -1, 2}, {1, 2, 0, -1}, {4, 5, 2, 0}}};
+  for (const Cache &c : std::vector<Cache>{{3, 5, 2, 2, 5, 0, 0, false},
+                                           {3, 5, 4, 2, 16, 0, 0, false},
+                                           {3, 200, 8, 8, 64, 0, 0, false}}) {
+    Random random(uint64_t(c.heads * 100 + c.headDim));
+    const int64_t samples = 4, own = c.heads * c.headDim,
+                  shared = c.kvHeads * c.headDim;
+    auto keys = input(Values(size_t(c.rows * c.length * shared), 0.0)),
+         values = input(Values(size_t(c.rows * c.length * shared), 0.0));
+    // By row and position.
+    std::vector<std::vector<Values>> k(3), v(3);
+    for (const Call &call : calls) {
+      const Values q = random.values(samples * own),
+                   kNow = random.values(samples * c.length * shared),
+                   vNow = random.values(samples * c.length * shared);
+      auto rowsOf = [&](const Values &all, int64_t sample) {
+        std::vector<Values> made;
+        for (int64_t j = 0; j < c.length; ++j) {
+          auto begin = all.begin() + (sample * c.length + j) * shared;
+          made.emplace_back(begin, begin + shared);
+        }
+        return made;
+      };
+      Values expected;
+      for (int64_t s = 0; s < samples; ++s)
+        if (call.begins[size_t(s)] >= 0) {
+          k[size_t(call.begins[size_t(s)])] = rowsOf(kNow, s);
+          v[size_t(call.begins[size_t(s)])] = rowsOf(vNow, s);
+        }
+      for (int64_t s = 0; s < samples; ++s)
+        for (int64_t h = 0; h < c.heads; ++h) {
+          const double row = call.rows[size_t(s)],
+                       count = call.counts[size_t(s)];
+          const Values o = row < 0 || count == 0
+                               ? Values(size_t(c.headDim), 0.0)
+                               : attend(c, q.data() + s * own + h * c.headDim,
+                                        h, int64_t(count) - 1, k[size_t(row)],
+                                        v[size_t(row)], 0.5, /*bias=*/nullptr);
+          expected.insert(expected.end(), o.begin(), o.end());
+        }
+      auto qs = input(q), ks = input(kNow), vs = input(vNow),
+           o = output(samples * own);
+      auto begins = integers(call.begins), rows = integers(call.rows),
+           counts = integers(call.counts);
+      const Integers ints = {samples,   c.rows, c.length, c.heads, c.kvHeads,
+                             c.headDim, own,    shared,   shared};
+      const std::vector<Argument> buffers = {
+          *qs, *ks, *vs, *keys, *values, *begins, *rows, *counts, *o};
+      if (backend().device) {
+        EXPECT_NE(device
+                      .refused(GRT_KERNEL_CACHED_CROSS_ATTENTION, buffers, ints,
+                               {0.5})
+                      .find("run on CPU ranks"),
+                  std::string::npos);
+        return;
+      }
+      device.run(GRT_KERNEL_CACHED_CROSS_ATTENTION, buffers, ints, {0.5});
+      expectNear(o->read(), expected, "o", 4e-6, 1e-13);
+    }
+  }
+}
+
+TEST_P(Cached, cross_attention_refuses_rows_that_are_not_there) {
+  if (backend().device)
+    return;
+  auto q = input(Values(4, 0.5)), k = input(Values(12, 0.5)),
+       keys = input(Values(12, 0.5)), values = input(Values(12, 0.5)),
+       o = output(4);
+  // begins, row, count
+  for (const Values &wrong : std::vector<Values>{
+           {2, 0, 1}, {-2, 0, 1}, {0, 2, 1}, {0, 0, 4}, {-1, 0, -1}}) {
+    auto begins = integers({-1, wrong[0]}), row = integers({0, wrong[1]}),
+         count = integers({0, wrong[2]});
+    EXPECT_NE(
+        device
+            .refused(GRT_KERNEL_CACHED_CROSS_ATTENTION,
+                     {*q, *k, *k, *keys, *values, *begins, *row, *count, *o},
+                     {2, 2, 3, 1, 1, 2, 2, 2, 2}, {1})
+            .find("sample 1 has row and position"),
+        std::string::npos);
   }
 }
 

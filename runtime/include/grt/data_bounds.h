@@ -63,6 +63,15 @@ inline std::optional<int64_t> valuesToldApart(uint32_t kernel,
       return n.length;
     break;
   }
+  case GRT_KERNEL_CACHED_CROSS_ATTENTION: {
+    using K = kernels::CachedCrossAttention;
+    const auto n = intsOf<K>(ints, count);
+    if (buffer == K::row || buffer == K::begins)
+      return n.rows;
+    if (buffer == K::count)
+      return n.length + 1;
+    break;
+  }
   default:
     break;
   }
@@ -72,8 +81,11 @@ inline std::optional<int64_t> valuesToldApart(uint32_t kernel,
 /// Returns true if a call takes -1 in the integers of its buffer number
 /// `buffer` for the row of a cache of no text.
 inline bool takesNoRow(uint32_t kernel, size_t buffer) {
-  return kernel == GRT_KERNEL_CACHED_ATTENTION &&
-         buffer == kernels::CachedAttention::row;
+  using Own = kernels::CachedAttention;
+  using Cross = kernels::CachedCrossAttention;
+  if (kernel == GRT_KERNEL_CACHED_CROSS_ATTENTION)
+    return buffer == Cross::row || buffer == Cross::begins;
+  return kernel == GRT_KERNEL_CACHED_ATTENTION && buffer == Own::row;
 }
 
 } // namespace grt

@@ -39,6 +39,12 @@ struct Datum {
   }
 };
 
+/// True if the values of a datum are rows of a cache, or -1 for samples of
+/// none.
+inline bool mayHaveNoRow(const Datum &datum) {
+  return datum.kind == "cache_rows" || datum.kind == "source_rows";
+}
+
 /// Samples [first, first + count) of a batch.
 struct SampleRange {
   int64_t first = 0, count = 0;

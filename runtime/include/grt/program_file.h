@@ -126,7 +126,7 @@ struct Function {
 };
 static_assert(sizeof(Function) == 8);
 
-enum class CallKind : uint32_t {
+enum class CallKind : uint16_t {
   Launch = 0,      ///< a kernel; `index` is a row of Kernels
   Communicate = 1, ///< a collective; a row of Collectives
   Order = 2,       ///< an event between streams; a row of Events
@@ -134,8 +134,13 @@ enum class CallKind : uint32_t {
   EndLife = 4      ///< they count no longer
 };
 
+/// Passes in which a call runs. Those that only compute what an encoder makes
+/// of a text run when it begins to be written, not with each token of it.
+enum class CallWhen : uint16_t { Always = 0, TextsBegin = 1 };
+
 struct Call {
   CallKind kind;
+  CallWhen when; ///< TextsBegin: of Launch and Communicate alone
   uint32_t index;
 };
 static_assert(sizeof(Call) == 8);
@@ -421,6 +426,8 @@ public:
              std::string_view name);
   void beginLife(const grt_buffer &buffer);
   void endLife(const grt_buffer &buffer);
+  /// Passes in which the newest call runs, a launch or a collective.
+  void runsWhen(CallWhen when) { tables.calls.back().when = when; }
 
   /// Tasks from here on belong to the next role.
   void beginRole();

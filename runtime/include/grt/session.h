@@ -149,6 +149,9 @@ public:
   /// tokens that each may have; 0 for programs that keep none.
   int64_t cacheRows() const;
   int64_t cacheLength() const;
+  /// Whether an encoder reads a source of each of these texts, of at most
+  /// sequenceLength() tokens.
+  bool cachesSources() const;
   double predictedStepMilliseconds() const;
   /// Model FLOPs of forward and backward per sample, without recomputation.
   double flopsPerSample() const;
@@ -431,6 +434,13 @@ struct RowToken {
   int32_t token = 0;
 };
 
+/// The source of a text that begins, which the encoder in front of the decoder
+/// that writes it reads.
+struct RowSource {
+  int32_t row = 0; ///< below Program::cacheRows()
+  EncoderPrompt text;
+};
+
 /// A program in execution. All calls come from one thread at a time. After an
 /// error of a rank (in a step, or while a checkpoint is written or read) the
 /// session can only be destroyed. After a rank was stuck the process should end
@@ -508,9 +518,13 @@ public:
   /// or stand in front of it. `result` has the likeliest token behind each,
   /// `scores`, if given, the logits, those of one token behind the other. A
   /// text that begins at position 0 of a row is another than the one before it
-  /// there. ExitInvalid if the program keeps no keys.
+  /// there. `sources`, at most as many, are of texts that begin with this call,
+  /// one a row; they are given if and only if Program::cachesSources(), before
+  /// or with the first token of the row. ExitInvalid if the program keeps no
+  /// keys.
   Status decode(std::span<const RowToken> tokens, std::vector<int32_t> &result,
-                std::vector<double> *scores = nullptr);
+                std::vector<double> *scores = nullptr,
+                std::span<const RowSource> sources = {});
 
   /// Global views, gathered from the ranks; empty in processes without rank 0.
   /// Gradients are those of the last

@@ -86,6 +86,8 @@ void CallRunner::call(size_t number, LayerPhase phase, uint32_t microBatch,
 }
 
 void CallRunner::run(const gvx::Call &call) {
+  if (call.when == gvx::CallWhen::TextsBegin && !batch.input->textsBegin)
+    return;
   const ProgramFile &file = facts.state.program.file();
   switch (call.kind) {
   case gvx::CallKind::Launch:

@@ -153,6 +153,8 @@ Json toJson(const Program &program) {
   if (program.cacheRows())
     json["generates"] = {{"texts", program.cacheRows()},
                          {"tokens", program.cacheLength()}};
+  if (program.cachesSources())
+    json["generates"]["source-tokens"] = program.sequenceLength();
   if (manifest.hasPacks)
     json["packs"] = packs;
   if (manifest.regroups())
@@ -188,6 +190,9 @@ std::string generationText(const Program &program) {
   const auto samples = std::to_string(program.manifest().batch);
   return "generates: texts at a time " + std::to_string(program.cacheRows()) +
          ", tokens of each " + std::to_string(program.cacheLength()) +
+         (program.cachesSources() ? ", tokens of its source " +
+                                        std::to_string(program.sequenceLength())
+                                  : "") +
          ", positions of a pass " + samples;
 }
 

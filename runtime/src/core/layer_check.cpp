@@ -10,6 +10,7 @@
 #include "core/call_checks.h"
 #include "core/like_layers.h"
 #include "core/program_text.h"
+#include "core/text_begins.h"
 #include "grt/data_bounds.h"
 #include "grt/kernels.h"
 
@@ -398,7 +399,7 @@ private:
           datum ? valuesToldApart(op.kernel, op.ints, op.int_count, i,
                                   membersOf(layer, GRT_AXIS_TP))
                 : std::nullopt;
-      if (datum && datum->kind == "cache_rows" && !takesNoRow(op.kernel, i))
+      if (datum && mayHaveNoRow(*datum) && !takesNoRow(op.kernel, i))
         return "expected '" + datum->name +
                "', which may be -1, to be read as the rows of a cache alone";
       if (count && datum->below > *count)
@@ -563,7 +564,9 @@ std::string wrongLayers(const Manifest &manifest, const ProgramFile &program) {
             wrongParts(program.schedules()[r], manifest, manifest.roles[r]);
         !wrong.empty())
       return wrong;
-  return LayerCheck(manifest, program).run();
+  if (std::string wrong = LayerCheck(manifest, program).run(); !wrong.empty())
+    return wrong;
+  return wrongTextBegins(manifest, program);
 }
 
 } // namespace grt

@@ -173,6 +173,9 @@ int64_t Program::cacheLength() const {
   const Datum *positions = parsed->datumOf("positions");
   return positions ? positions->below : 0;
 }
+bool Program::cachesSources() const {
+  return parsed->datumOf("source_rows") != nullptr;
+}
 double Program::predictedStepMilliseconds() const {
   return parsed->predictedStepMs;
 }

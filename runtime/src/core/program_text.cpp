@@ -220,11 +220,13 @@ const char *partName(int part) {
 }
 
 std::string textOf(const ProgramFile &file, const gvx::Call &call) {
+  const char *when =
+      call.when == gvx::CallWhen::TextsBegin ? ", where a text begins" : "";
   switch (call.kind) {
   case gvx::CallKind::Launch:
-    return kernelText(file.kernel(call.index));
+    return kernelText(file.kernel(call.index)) + when;
   case gvx::CallKind::Communicate:
-    return collectiveText(file.collective(call.index));
+    return collectiveText(file.collective(call.index)) + when;
   case gvx::CallKind::Order: {
     const grt_event_op &op = file.event(call.index);
     return (op.wait ? "wait for " : "record ") + str(op.event) + " on " +

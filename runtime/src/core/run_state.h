@@ -72,6 +72,8 @@ struct PassInput {
   /// In generate mode the row of micro-batch 0 whose logits are kept, and how
   /// many from there on; -1: none's.
   int64_t scoredToken = -1, scoredRows = 1;
+  /// Of a program that generates: calls of gvx::CallWhen::TextsBegin run.
+  bool textsBegin = true;
 };
 
 /// What all ranks of a session share; read-only while ranks run.

@@ -289,6 +289,10 @@ private:
   void addCall(const Call &call) {
     expectBelow(uint32_t(call.kind), uint32_t(CallKind::EndLife) + 1,
                 "a kind of call");
+    const bool mayDepend =
+        call.kind == CallKind::Launch || call.kind == CallKind::Communicate;
+    expectBelow(uint32_t(call.when), mayDepend ? 2 : 1,
+                "passes in which a call runs");
     const auto kernels = rows<Kernel>(SectionKind::Kernels);
     const auto collectives = rows<Collective>(SectionKind::Collectives);
     const auto events = rows<Event>(SectionKind::Events);

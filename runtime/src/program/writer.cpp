@@ -96,7 +96,7 @@ void ProgramBuilder::beginFunction() {
 
 void ProgramBuilder::addCall(CallKind kind, size_t index) {
   assert(!tables.functions.empty());
-  tables.calls.push_back({kind, uint32_t(index)});
+  tables.calls.push_back({kind, CallWhen::Always, uint32_t(index)});
   ++tables.functions.back().calls.count;
 }
 

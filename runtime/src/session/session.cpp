@@ -422,6 +422,7 @@ Status Session::evaluate(double &loss, uint64_t &countedValues,
       invalid("evaluation: expected one batch of the program, found " +
               std::to_string(impl->set.parts));
     impl->set.mode = GRT_MODE_EVALUATE;
+    impl->set.textsBegin = true;
     impl->set.begun = false;
     impl->set.countsHits = hits != nullptr;
     impl->runPass([](Rank &rank) { rank.evaluate(false); });

@@ -18,7 +18,7 @@ static uint64_t checkIntegers(const Datum &datum, const char *bytes,
   const uint64_t length = uint64_t(datum.elements());
   const uint64_t first = uint64_t(range.first) * length;
   // Labels that do not count, and samples of no row.
-  const bool mayLack = datum.counted || datum.kind == "cache_rows";
+  const bool mayLack = datum.counted || mayHaveNoRow(datum);
   uint64_t values = 0;
   for (uint64_t i = first; i < first + uint64_t(range.count) * length; ++i) {
     int32_t value;

@@ -109,8 +109,16 @@ struct Session::Implementation {
             SampleRange{range.first + int64_t(part) * program->manifest().batch,
                         range.count});
   }
-  /// The samples of the batch become these tokens, in generate mode.
-  void setRowTokens(std::span<const RowToken> tokens);
+  /// The samples of the batch become these tokens, in generate mode, and the
+  /// sources of texts that begin.
+  void setRowTokens(std::span<const RowToken> tokens,
+                    std::span<const RowSource> sources);
+  /// Keeps the numbers of tokens of sources, by row.
+  void takeSources(std::span<const RowSource> sources);
+  /// Returns the values of a datum for these tokens and sources.
+  std::vector<char> valuesOf(const Datum &datum,
+                             std::span<const RowToken> tokens,
+                             std::span<const RowSource> sources) const;
   /// Brings the logits of the scored rows together, in all processes.
   void shareScores(std::vector<double> &result, size_t rows);
   /// All samples of the batch become `tokens`, in generate mode.
@@ -186,6 +194,8 @@ struct Session::Implementation {
   std::vector<std::string> notes;
   /// Of the next pass.
   PassInput set;
+  /// By row of the cache, tokens of the source of its text; 0: it has none yet.
+  std::vector<int32_t> sourceLengths;
   std::shared_ptr<World> owner; ///< of `world`
   World &world;
   SamplesRead samplesRead;

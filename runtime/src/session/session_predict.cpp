@@ -190,7 +190,68 @@ Status Session::predictScores(std::span<const int32_t> tokens,
   });
 }
 
-void Session::Implementation::setRowTokens(std::span<const RowToken> tokens) {
+void Session::Implementation::takeSources(std::span<const RowSource> sources) {
+  const Manifest &manifest = program->manifest();
+  const int64_t rows = program->cacheRows();
+  if (!sources.empty() && !program->cachesSources())
+    invalid("decoding: expected no source of a text, which the program has no "
+            "encoder for");
+  if (int64_t(sources.size()) > manifest.batch)
+    invalid("decoding: expected at most " + str(manifest.batch) +
+            " sources, found " + str(sources.size()));
+  std::vector<int32_t> lengths = sourceLengths;
+  lengths.resize(size_t(rows));
+  std::vector<bool> begins(size_t(rows), false);
+  for (const RowSource &source : sources) {
+    if (source.row < 0 || source.row >= rows || begins[size_t(source.row)])
+      invalid("decoding: expected sources of rows below " + str(rows) +
+              ", one of each, found row " + str(source.row));
+    checkLength(" of the encoder", source.text.tokens, *manifest.tokens());
+    begins[size_t(source.row)] = true;
+    lengths[size_t(source.row)] = int32_t(source.text.tokens.size());
+  }
+  sourceLengths = lengths;
+}
+
+std::vector<char>
+Session::Implementation::valuesOf(const Datum &datum,
+                                  std::span<const RowToken> tokens,
+                                  std::span<const RowSource> sources) const {
+  const Manifest &manifest = program->manifest();
+  const bool hasSources = program->cachesSources();
+  // Samples of no token, and of no source, are those of no row.
+  std::vector<int32_t> values(size_t(manifest.batch),
+                              mayHaveNoRow(datum) ? -1 : 0);
+  if (hasSources && (&datum == manifest.tokens() || datum.kind == "mask")) {
+    std::vector<char> all;
+    for (const RowSource &source : sources) {
+      const std::vector<char> sample =
+          datum.kind == "mask"
+              ? maskOf(datum, source.text.tokens.size())
+              : tokensOf(datum, source.text.tokens, source.text.padding);
+      all.insert(all.end(), sample.begin(), sample.end());
+    }
+    all.resize(size_t(manifest.batch) * datum.bytesPerSample);
+    return all;
+  }
+  if (datum.kind == "source_rows")
+    for (size_t i = 0; i < sources.size(); ++i)
+      values[i] = sources[i].row;
+  for (size_t i = 0; i < tokens.size(); ++i)
+    if (datum.kind == "cache_rows")
+      values[i] = tokens[i].row;
+    else if (datum.kind == "source_lengths")
+      values[i] = sourceLengths[size_t(tokens[i].row)];
+    else if (datum.kind == "positions")
+      values[i] = tokens[i].position;
+    else if (datum.kind == "tokens")
+      values[i] = tokens[i].token;
+  const auto *bytes = reinterpret_cast<const char *>(values.data());
+  return {bytes, bytes + values.size() * sizeof(int32_t)};
+}
+
+void Session::Implementation::setRowTokens(std::span<const RowToken> tokens,
+                                           std::span<const RowSource> sources) {
   const Manifest &manifest = program->manifest();
   const int64_t rows = program->cacheRows(), length = program->cacheLength();
   if (!rows)
@@ -208,30 +269,25 @@ void Session::Implementation::setRowTokens(std::span<const RowToken> tokens) {
               str(program->vocabularySize()) + ", found row " + str(one.row) +
               ", position " + str(one.position) + " and token " +
               str(one.token));
+  takeSources(sources);
+  for (const RowToken &one : tokens)
+    if (program->cachesSources() && !sourceLengths[size_t(one.row)])
+      invalid("decoding: expected the source of the text in row " +
+              str(one.row) + " with its first token, found none");
   DataBatch batch;
-  for (const Datum &datum : manifest.data) {
-    const bool areRows = datum.kind == "cache_rows";
-    // Samples without a token belong to no row.
-    std::vector<int32_t> values(size_t(manifest.batch), areRows ? -1 : 0);
-    for (size_t i = 0; i < tokens.size(); ++i)
-      if (areRows)
-        values[i] = tokens[i].row;
-      else if (datum.kind == "positions")
-        values[i] = tokens[i].position;
-      else if (datum.kind == "tokens")
-        values[i] = tokens[i].token;
-    const auto *bytes = reinterpret_cast<const char *>(values.data());
-    batch.emplace_back(bytes, bytes + values.size() * sizeof(int32_t));
-  }
+  for (const Datum &datum : manifest.data)
+    batch.push_back(valuesOf(datum, tokens, sources));
   setBatch(batch, std::nullopt);
   set.mode = GRT_MODE_GENERATE;
+  set.textsBegin = !sources.empty();
 }
 
 Status Session::decode(std::span<const RowToken> tokens,
                        std::vector<int32_t> &result,
-                       std::vector<double> *scores) {
+                       std::vector<double> *scores,
+                       std::span<const RowSource> sources) {
   return guarded([&] {
-    impl->setRowTokens(tokens);
+    impl->setRowTokens(tokens, sources);
     ScoredRows scored(impl->set, scores ? 0 : -1, int64_t(tokens.size()));
     std::vector<int32_t> predicted(tokens.size());
     impl->runPass([&](Rank &rank) {

@@ -28,22 +28,22 @@ struct Row {
 /// The texts of one call.
 class Writer {
 public:
-  Writer(const std::vector<std::vector<int32_t>> &prompts,
-         const GenerationRules &rules, Session &session, const TextEnd &ended,
-         GenerationCost &cost)
-      : prompts(prompts), rules(rules), session(session), ended(ended),
-        cost(cost), length(size_t(session.program().cacheLength())),
+  Writer(const std::vector<BegunText> &texts, const GenerationRules &rules,
+         Session &session, const TextEnd &ended, GenerationCost &cost)
+      : texts(texts), rules(rules), session(session), ended(ended), cost(cost),
+        hasSources(session.program().cachesSources()),
+        length(size_t(session.program().cacheLength())),
         rows(size_t(session.program().cacheRows())) {}
 
   Status run() {
-    for (size_t i = 0; i < prompts.size(); ++i)
-      if (prompts[i].empty() || prompts[i].size() >= length)
+    for (size_t i = 0; i < texts.size(); ++i)
+      if (texts[i].tokens.empty() || texts[i].tokens.size() >= most())
         return Status(ExitInvalid,
                       "prompt " + std::to_string(i + 1) + ": expected 1 to " +
-                          std::to_string(length - 1) + " tokens of the " +
+                          std::to_string(most() - 1) + " tokens of the " +
                           std::to_string(length) +
                           " that the program keeps, found " +
-                          std::to_string(prompts[i].size()));
+                          std::to_string(texts[i].tokens.size()));
     for (Row &row : rows)
       fill(row);
     while (choose())
@@ -53,13 +53,17 @@ public:
   }
 
 private:
+  /// Tokens that a text can have: the last one is not read again, and one that
+  /// a decoder begins with is no part of what is asked for.
+  size_t most() const { return length + (hasSources ? 1 : 0); }
+
   /// Gives a row the next text, if there is one.
   void fill(Row &row) {
     row = {};
-    if (given == prompts.size())
+    if (given == texts.size())
       return;
     row.isBusy = true;
-    row.tokens = prompts[given];
+    row.tokens = texts[given].tokens;
     row.text = given++;
   }
 
@@ -67,6 +71,7 @@ private:
   bool choose() {
     const auto most = size_t(session.program().batchSize());
     chosen.clear();
+    sources.clear();
     onlyDecodes = true;
     // A token of each text, then further ones as there is room.
     for (bool more = true; more && chosen.size() < most;) {
@@ -75,7 +80,10 @@ private:
         Row &row = rows[r];
         if (row.computed == row.tokens.size())
           continue;
-        onlyDecodes &= row.computed >= prompts[row.text].size();
+        const BegunText &text = texts[row.text];
+        if (hasSources && row.computed == 0)
+          sources.push_back({int32_t(r), {text.source, text.padding}});
+        onlyDecodes &= row.computed >= text.tokens.size();
         chosen.push_back(
             {int32_t(r), int32_t(row.computed), row.tokens[row.computed]});
         more |= ++row.computed < row.tokens.size();
@@ -87,8 +95,8 @@ private:
   Status pass() {
     const auto begin = std::chrono::steady_clock::now();
     const bool draws = !rules.sampling.isGreedy();
-    if (Status status =
-            session.decode(chosen, predicted, draws ? &scores : nullptr);
+    if (Status status = session.decode(chosen, predicted,
+                                       draws ? &scores : nullptr, sources);
         !status)
       return status;
     const std::chrono::duration<double> took =
@@ -112,34 +120,38 @@ private:
     Sampling sampling = rules.sampling;
     sampling.seed += row.text;
     return sampleToken(std::span(scores).subspan(i * words, words), sampling,
-                       row.tokens.size() - prompts[row.text].size());
+                       row.tokens.size() - texts[row.text].tokens.size());
   }
 
   /// Appends a token to the text of a row, or ends it.
   void take(Row &row, int32_t token) {
-    const size_t before = prompts[row.text].size();
+    const size_t before = texts[row.text].tokens.size();
+    if (rules.forced >= 0 && row.tokens.size() == before)
+      token = rules.forced;
     const bool isEnd = rules.ends.count(token) > 0;
     if (!isEnd) {
       row.tokens.push_back(token);
       ++cost.tokens;
     }
     if (!isEnd && row.tokens.size() - before < rules.mostTokens &&
-        row.tokens.size() < length)
+        row.tokens.size() < most())
       return;
     ended(row.text,
           {row.tokens.begin() + std::ptrdiff_t(before), row.tokens.end()});
     fill(row);
   }
 
-  const std::vector<std::vector<int32_t>> &prompts;
+  const std::vector<BegunText> &texts;
   const GenerationRules &rules;
   Session &session;
   const TextEnd &ended;
   GenerationCost &cost;
+  const bool hasSources;
   const size_t length;
   std::vector<Row> rows;
   size_t given = 0; ///< texts that have or had a row
   std::vector<RowToken> chosen;
+  std::vector<RowSource> sources; ///< of those that begin
   bool onlyDecodes = false;
   std::vector<int32_t> predicted;
   std::vector<double> scores;
@@ -147,8 +159,8 @@ private:
 
 } // namespace
 
-Status continueTexts(const std::vector<std::vector<int32_t>> &prompts,
+Status continueTexts(const std::vector<BegunText> &texts,
                      const GenerationRules &rules, Session &session,
                      const TextEnd &ended, GenerationCost &cost) {
-  return Writer(prompts, rules, session, ended, cost).run();
+  return Writer(texts, rules, session, ended, cost).run();
 }

@@ -8,6 +8,7 @@
 #include "prompts.h"
 
 #include "base/error.h"
+#include "base/text.h"
 
 #include <filesystem>
 #include <fstream>
@@ -99,7 +100,7 @@ void addEnds(const nlohmann::json &value, const std::string &path,
 
 /// Takes from the file what no option says.
 void readConfig(const std::string &path, const Options &options,
-                int64_t vocabulary, GenerationRules &rules) {
+                int64_t vocabulary, bool hasEncoder, GenerationRules &rules) {
   std::ifstream file(path);
   const nlohmann::json config =
       nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
@@ -110,6 +111,9 @@ void readConfig(const std::string &path, const Options &options,
     addEnds(config["eos_token_id"], path, vocabulary, rules.ends);
   if (!options.given.count("--tokens"))
     readNumber(config, "max_new_tokens", path, 1, 1e9, rules.mostTokens);
+  if (hasEncoder)
+    readNumber(config, "forced_bos_token_id", path, 0, double(vocabulary - 1),
+               rules.forced);
   const bool draws = config.contains("do_sample") &&
                      config["do_sample"].is_boolean() &&
                      config["do_sample"].get<bool>();
@@ -122,7 +126,53 @@ void readConfig(const std::string &path, const Options &options,
   readNumber(config, "top_p", path, 0, 1, rules.sampling.topP);
 }
 
+/// Reads the texts that the encoder of a program reads.
+void readSources(const Options &options, const Program &program,
+                 const TextCoding &text, const std::vector<GivenText> &texts,
+                 KeptPrompts &result) {
+  if (options.given.count("--tokens") &&
+      options.tokens > uint64_t(program.cacheLength()))
+    invalid("--tokens: expected at most the " + str(program.cacheLength()) +
+            " that the program keeps of a text, found " + str(options.tokens));
+  DecoderTokens around;
+  if (Status status = findDecoderTokens("--generate", program, text, around);
+      !status)
+    fail(ExitCode(status.exitCode()), status.message());
+  result.rules.ends.insert(around.end);
+  for (const auto &[one, place] : texts) {
+    BegunText &begun = result.prompts.emplace_back();
+    begun.tokens = {around.start};
+    begun.padding = around.padding;
+    if (Status status =
+            encodeSource(place, program, text, around, one, begun.source);
+        !status)
+      fail(ExitCode(status.exitCode()), status.message());
+    result.texts.emplace_back();
+  }
+  result.continuations.resize(result.prompts.size());
+}
+
 } // namespace
+
+Status encodeSource(const std::string &place, const Program &program,
+                    const TextCoding &text, const DecoderTokens &around,
+                    const std::string &source, std::vector<int32_t> &tokens) {
+  std::vector<int32_t> own, behind;
+  if (Status status = text.encode(source, own); !status)
+    return Status(status.exitCode(), place + ": " + status.message());
+  text.frame(tokens, behind);
+  if (behind.empty())
+    behind = {around.end};
+  tokens.insert(tokens.end(), own.begin(), own.end());
+  tokens.insert(tokens.end(), behind.begin(), behind.end());
+  if (tokens.size() <= size_t(program.sequenceLength()))
+    return Status();
+  return Status(ExitInvalid, place + ": the text has " +
+                                 std::to_string(tokens.size()) +
+                                 " tokens with the end, expected at most the " +
+                                 std::to_string(program.sequenceLength()) +
+                                 " of the program's encoder");
+}
 
 Status readPrompts(const Options &options, const Program &program,
                    const TextCoding &text, KeptPrompts &result) {
@@ -132,11 +182,14 @@ Status readPrompts(const Options &options, const Program &program,
     if (text.end() >= 0)
       result.rules.ends.insert(text.end());
     if (const std::string path = configPath(options); !path.empty())
-      readConfig(path, options, program.vocabularySize(), result.rules);
+      readConfig(path, options, program.vocabularySize(),
+                 program.cachesSources(), result.rules);
     const std::vector<GivenText> texts =
         options.generate
             ? std::vector<GivenText>{{*options.generate, "--generate"}}
             : readTexts(options.prompts);
+    if (program.cachesSources())
+      return readSources(options, program, text, texts, result);
     const int64_t length = program.cacheLength();
     for (const auto &[one, place] : texts) {
       std::vector<int32_t> tokens;
@@ -157,7 +210,7 @@ Status readPrompts(const Options &options, const Program &program,
                 std::to_string(tokens.size()) + " and " +
                 std::to_string(options.tokens));
       result.texts.push_back(one);
-      result.prompts.push_back(std::move(tokens));
+      result.prompts.push_back({std::move(tokens), {}});
     }
     result.continuations.resize(result.prompts.size());
   });

@@ -515,8 +515,9 @@ void Run::continuePrompts() {
   if (!written)
     return;
   for (size_t i = 0; i < kept.prompts.size(); ++i)
-    report->generated(kept.texts[i], continuationText(*text, kept.prompts[i],
-                                                      kept.continuations[i]));
+    report->generated(
+        kept.texts[i],
+        continuationText(*text, kept.prompts[i].tokens, kept.continuations[i]));
   report->generationCost(cost);
 }
 

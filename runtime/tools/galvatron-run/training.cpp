@@ -50,22 +50,20 @@ Status validate(const Dataset &data, Session &session, uint64_t batches,
 
 Status makePrompt(const Options &options, const Program &program,
                   const TextCoding &text, Prompt &prompt) {
-  if (Status status = text.encode(*options.generate, prompt.tokens); !status)
-    return Status(status.exitCode(), "--generate: " + status.message());
-  if (!program.decoderLength())
-    return Status();
+  if (!program.decoderLength()) {
+    const Status status = text.encode(*options.generate, prompt.tokens);
+    return status
+               ? status
+               : Status(status.exitCode(), "--generate: " + status.message());
+  }
   DecoderTokens around;
   if (Status status = findDecoderTokens("--generate", program, text, around);
       !status)
     return status;
-  prompt.tokens.push_back(around.end);
-  if (prompt.tokens.size() > size_t(program.sequenceLength()))
-    return Status(ExitInvalid,
-                  "--generate: the text has " +
-                      std::to_string(prompt.tokens.size()) +
-                      " tokens with the end, expected at most the " +
-                      std::to_string(program.sequenceLength()) +
-                      " of the program's encoder");
+  if (Status status = encodeSource("--generate", program, text, around,
+                                   *options.generate, prompt.tokens);
+      !status)
+    return status;
   prompt.decoder = around;
   return Status();
 }

@@ -26,6 +26,14 @@ void GRTDialect::initialize() {
 LogicalResult GRTDialect::verifyOperationAttribute(Operation *op,
                                                    NamedAttribute attribute) {
   StringRef name = attribute.getName();
+  if (name == kTextsBeginAttr) {
+    if (mayWaitForTexts(op) && isa<UnitAttr>(attribute.getValue()))
+      return success();
+    return op->emitOpError() << "expected '" << name
+                             << "', without a value, on a kernel or a "
+                                "collective, found "
+                             << attribute.getValue();
+  }
   if (name != kModelAttr)
     return op->emitOpError() << "expected 'grt.model', found '" << name << "'";
   if (!isa<ModuleOp>(op))

@@ -29,6 +29,8 @@ public:
         {kDocumentStarts, true, false, false, false},
         {kCacheRows, true, false, false, false},
         {kPositions, true, false, false, false},
+        {kSourceRows, true, false, false, false},
+        {kSourceLengths, true, false, false, false},
         {"images", /*integers=*/false, /*reals=*/true, false, false}};
     return kinds;
   }

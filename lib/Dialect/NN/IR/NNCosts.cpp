@@ -359,6 +359,11 @@ double CachedAttentionOp::getFlops(int64_t samples) {
   return 4 * elements(getO(), samples) * double(keys.getDimSize(2));
 }
 
+double CachedCrossAttentionOp::getFlops(int64_t samples) {
+  auto keys = cast<RankedTensorType>(getKeys().getType());
+  return 4 * elements(getO(), samples) * double(keys.getDimSize(2));
+}
+
 double WindowAttentionOp::getFlops(int64_t samples) {
   return 2 * windowProduct(*this, samples).flops;
 }

@@ -287,6 +287,16 @@ LogicalResult NNDialect::verifyRegionArgAttribute(Operation *op,
     return verifyRole(op, attribute);
   if (attribute.getName() == kFrozenAttr)
     return verifyFrozen(op, argument, attribute);
+  if (attribute.getName() == kMadeOfAttr) {
+    auto what = dyn_cast<StringAttr>(attribute.getValue());
+    if (isa<FunctionOpInterface>(op) && what &&
+        (what.getValue() == kSource || what.getValue() == kParameters))
+      return success();
+    return op->emitOpError()
+           << "expected '" << kMadeOfAttr << "' to be '" << kSource << "' or '"
+           << kParameters << "' on an argument of a function, found "
+           << attribute.getValue();
+  }
   if (attribute.getName() != kFactorsAttr)
     return success();
   auto function = dyn_cast<FunctionOpInterface>(op);

@@ -593,6 +593,8 @@ FactorRule CachedAttentionOp::getFactorRule() {
     rule.operands.append(3, {0, kNoFactor, kHeads, kNoFactor});
   rule.operands.append(2, {kNoFactor, kHeads, kNoFactor, kNoFactor});
   rule.operands.append(2, {0, kNoFactor});
+  if (getBias())
+    rule.operands.push_back({0, kNoFactor, kNoFactor});
   rule.results.push_back({0, kNoFactor, kHeads});
   return rule;
 }
@@ -602,12 +604,27 @@ LogicalResult CachedAttentionOp::partition(OpBuilder &, int factor,
     setHeads(getHeads() / shards.size());
   return success();
 }
-// The kernel finds the slopes of its heads by their global numbers.
+// The kernel finds the slopes and biases of its heads by their global numbers.
 bool CachedAttentionOp::mayBeReplicated(const ShardContext &axis) {
-  return !axis.numbersParts() || getDistance().isZero();
+  return !axis.numbersParts() || (getDistance().isZero() && !getBias());
 }
 bool CachedAttentionOp::takesRows() { return false; }
 bool CachedAttentionOp::mixesPositions() { return true; }
+
+FactorRule CachedCrossAttentionOp::getFactorRule() {
+  FactorRule rule;
+  rule.operands.append(3, {0, kNoFactor, kHeads, kNoFactor});
+  rule.operands.append(2, {kNoFactor, kHeads, kNoFactor, kNoFactor});
+  rule.operands.append(3, {0, kNoFactor});
+  rule.results.push_back({0, kNoFactor, kHeads});
+  return rule;
+}
+LogicalResult CachedCrossAttentionOp::partition(OpBuilder &, int,
+                                                const ShardContext &) {
+  return success();
+}
+bool CachedCrossAttentionOp::takesRows() { return false; }
+bool CachedCrossAttentionOp::mixesPositions() { return true; }
 
 FactorRule GroupedAttentionGradOp::getFactorRule() {
   SmallVector<int> queries = {0, kPositions, kHeads, kNoFactor};

@@ -268,13 +268,28 @@ void GroupedAttentionOp::buildGradient(OpBuilder &builder,
     operandGrads.back() = grad.getDbias();
 }
 
+/// The gradient of what nothing flows back to.
+static Value zerosLike(OpBuilder &builder, Location loc, Value value) {
+  return ScaleOp::create(builder, loc, value.getType(), value,
+                         builder.getF64FloatAttr(0), /*rounded=*/UnitAttr());
+}
+
 void CachedAttentionOp::buildGradient(OpBuilder &builder, ArrayRef<Value> grads,
                                       ArrayRef<bool> needed,
                                       MutableArrayRef<Value> operandGrads) {
   for (auto [index, part] : llvm::enumerate(getParts()))
-    operandGrads[index] =
-        ScaleOp::create(builder, getLoc(), part.getType(), part,
-                        builder.getF64FloatAttr(0), /*rounded=*/UnitAttr());
+    operandGrads[index] = zerosLike(builder, getLoc(), part);
+  // The last operand.
+  if (getBias())
+    operandGrads.back() = zerosLike(builder, getLoc(), getBias());
+}
+
+void CachedCrossAttentionOp::buildGradient(
+    OpBuilder &builder, ArrayRef<Value> grads, ArrayRef<bool> needed,
+    MutableArrayRef<Value> operandGrads) {
+  for (unsigned part : {0u, 1u, 2u}) // q, k and v
+    operandGrads[part] =
+        zerosLike(builder, getLoc(), getOperation()->getOperand(part));
 }
 
 // The mask is a function of the key and the element index, so the gradient is

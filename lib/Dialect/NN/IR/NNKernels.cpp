@@ -848,14 +848,42 @@ void CachedAttentionOp::emitKernels(KernelEmitter &emitter,
     buffers = unpack(emitter, operands[0], typeOf(getParts()[0]));
     queryStride = keyStride = 3 * heads * head;
   }
-  llvm::append_range(buffers, operands.drop_front(parts));
+  llvm::append_range(buffers, operands.slice(parts, 4));
   buffers.push_back(results[0]);
-  emitter.kernel("cached_attention", buffers,
-                 {typeOf(getO()).getDimSize(0), cache[0], cache[2], heads,
-                  cache[1], head, queryStride, keyStride, keyStride,
-                  int64_t(getWindow())},
+  SmallVector<int64_t> ints = {typeOf(getO()).getDimSize(0),
+                               cache[0],
+                               cache[2],
+                               heads,
+                               cache[1],
+                               head,
+                               queryStride,
+                               keyStride,
+                               keyStride,
+                               int64_t(getWindow())};
+  if (getBias()) {
+    buffers.push_back(operands.back());
+    ArrayRef<int64_t> bias = typeOf(getBias()).getShape();
+    ints.append({/*hasBias=*/1, bias[1], bias[2]});
+  } else {
+    ints.append(3, 0);
+  }
+  emitter.kernel("cached_attention", buffers, ints,
                  {getScale().convertToDouble(), getCap().convertToDouble(),
                   getDistance().convertToDouble()});
+}
+
+void CachedCrossAttentionOp::emitKernels(KernelEmitter &emitter,
+                                         ArrayRef<Value> operands,
+                                         ArrayRef<Value> results) {
+  ArrayRef<int64_t> queries = typeOf(getQ()).getShape(),
+                    cache = typeOf(getKeys()).getShape();
+  SmallVector<Value> buffers(operands);
+  buffers.push_back(results[0]);
+  const int64_t heads = queries[2], head = cache[3], shared = cache[1] * head;
+  emitter.kernel("cached_cross_attention", buffers,
+                 {queries[0], cache[0], cache[2], heads, cache[1], head,
+                  heads * head, shared, shared},
+                 {getScale().convertToDouble()});
 }
 
 void GroupedAttentionGradOp::emitKernels(KernelEmitter &emitter,

@@ -304,7 +304,7 @@ template <typename OpTy>
 static void replaceByCached(OpTy op, OpBuilder &builder, KeptKeys &kept,
                             ValueRange parts, Value keyPart, int64_t heads,
                             int64_t keyHeads, int64_t headSize, int64_t window,
-                            FloatAttr cap, FloatAttr distance) {
+                            FloatAttr cap, FloatAttr distance, Value bias) {
   const int64_t places =
       window > 0 ? std::min(window, kept.length) : kept.length;
   const StringRef factor = findWeightFactor(keyPart);
@@ -315,7 +315,7 @@ static void replaceByCached(OpTy op, OpBuilder &builder, KeptKeys &kept,
     window = 0;
   Value o = CachedAttentionOp::create(
       builder, op.getLoc(), op.getO().getType(), parts, keys, values, kept.rows,
-      kept.positions, builder.getI64IntegerAttr(heads), op.getScaleAttr(),
+      kept.positions, bias, builder.getI64IntegerAttr(heads), op.getScaleAttr(),
       builder.getI64IntegerAttr(window), cap, distance);
   op.getO().replaceAllUsesWith(o);
   op.erase();
@@ -330,23 +330,47 @@ LogicalResult AttentionOp::keepKeys(OpBuilder &builder, KeptKeys &kept) {
       cast<RankedTensorType>(getQkv().getType()).getShape().back();
   replaceByCached(*this, builder, kept, getQkv(), getQkv(), heads, heads,
                   width / heads, /*window=*/0, builder.getF64FloatAttr(0),
-                  builder.getF64FloatAttr(0));
+                  builder.getF64FloatAttr(0), /*bias=*/{});
+  return success();
+}
+
+/// Puts attention to the kept keys of a source in the place of `op`.
+static LogicalResult keepSource(GroupedAttentionOp op, OpBuilder &builder,
+                                KeptKeys &kept) {
+  if (op.getCausal() || op.getWindow() || op.getStarts() || op.getBias() ||
+      !op.getCap().isZero() || !op.getDistance().isZero())
+    return refuseToKeep(op, "sees a part of what an encoder makes, or by "
+                            "distance");
+  if (op.getMask() && !kept.isOfSource(op.getMask()))
+    return refuseToKeep(op, "has a mask of positions");
+  ArrayRef<int64_t> shape =
+      cast<RankedTensorType>(op.getK().getType()).getShape();
+  const StringRef factor = findWeightFactor(op.getK());
+  Value keys = kept.add(op.getK(), shape[2], shape[1], shape[3], factor);
+  Value values = kept.add(op.getK(), shape[2], shape[1], shape[3], factor);
+  Value o = CachedCrossAttentionOp::create(
+      builder, op.getLoc(), op.getO().getType(), op.getQ(), op.getK(),
+      op.getV(), keys, values, kept.sourceRows, kept.rows, kept.sourceLengths,
+      op.getScaleAttr());
+  op.getO().replaceAllUsesWith(o);
+  op.erase();
   return success();
 }
 
 LogicalResult GroupedAttentionOp::keepKeys(OpBuilder &builder, KeptKeys &kept) {
+  if (kept.isOfSource(getK()))
+    return keepSource(*this, builder, kept);
   if (!getCausal())
-    return refuseToKeep(*this,
-                        "sees positions behind its own, or an encoder's");
+    return refuseToKeep(*this, "sees positions behind its own");
   if (getStarts() || getMask())
     return refuseToKeep(*this, getStarts() ? "keeps documents apart"
                                            : "has a mask of positions");
-  if (getBias())
-    return refuseToKeep(*this, "adds learnt biases of distance to scores");
+  if (getBias() && getWindow())
+    return refuseToKeep(*this, "has biases of distance and a window");
   ArrayRef<int64_t> keys = cast<RankedTensorType>(getK().getType()).getShape();
   const int64_t heads = cast<RankedTensorType>(getQ().getType()).getDimSize(2);
   replaceByCached(*this, builder, kept, {getQ(), getK(), getV()}, getK(), heads,
                   keys[2], keys[3], getWindow(), getCapAttr(),
-                  getDistanceAttr());
+                  getDistanceAttr(), getBias());
   return success();
 }

@@ -289,6 +289,42 @@ LogicalResult AttentionGradOp::verify() {
   return expectType(*this, "dqkv", getDqkv(), getQkv().getType()); // 5
 }
 
+/// Error: what is kept is made by an operation, and so does not stay.
+template <typename OpTy> static LogicalResult expectArguments(OpTy op) {
+  for (Value kept : {op.getKeys(), op.getValues()})
+    if (Operation *made = kept.getDefiningOp())
+      return op.emitOpError()
+             << "expected 'keys' and 'values' to be arguments, "
+                "which stay, found a result of '"
+             << made->getName() << "'";
+  return success();
+}
+
+/// Error: a bias of kept keys that has no distance for some of them.
+static LogicalResult expectBias(CachedAttentionOp op) {
+  if (!op.getBias())
+    return success();
+  if (failed(expectRank(op, "bias", op.getBias(), 3)) ||
+      failed(expectElements(op, op.getKeys(), {{"bias", op.getBias()}}, {})))
+    return failure();
+  ArrayRef<int64_t> bias = shapeOf(op.getBias());
+  const int64_t places = shapeOf(op.getKeys())[2], heads = op.getHeads();
+  if (failed(expectShape(op, "bias", op.getBias(),
+                         {shapeOf(op.getParts()[0])[0], bias[1], bias[2]})))
+    return failure();
+  if (bias[1] % heads != 0 || bias[1] == 0 || bias[2] % 2 == 0 ||
+      bias[2] / 2 < places - 1) // 8
+    return op.emitOpError()
+           << "expected 'bias' of a multiple of the " << heads
+           << " heads and an odd number of at least " << 2 * places - 1
+           << " distances, found " << bias[1] << " and " << bias[2];
+  if (op.getWindow() != 0 || !op.getCap().isZero() ||
+      !op.getDistance().isZero())
+    return op.emitOpError() << "expected no window, cap or distance beside "
+                               "'bias'"; // 8
+  return success();
+}
+
 LogicalResult CachedAttentionOp::verify() {
   const size_t parts = getParts().size();
   if (parts != 1 && parts != 3) // 1
@@ -300,11 +336,8 @@ LogicalResult CachedAttentionOp::verify() {
   if (failed(expectRank(*this, "keys", getKeys(), 4)) ||
       failed(expectType(*this, "values", getValues(), getKeys().getType())))
     return failure();
-  for (Value kept : {getKeys(), getValues()})
-    if (Operation *made = kept.getDefiningOp()) // 3
-      return emitOpError() << "expected 'keys' and 'values' to be arguments, "
-                              "which stay, found a result of '"
-                           << made->getName() << "'";
+  if (failed(expectArguments(*this))) // 3
+    return failure();
   ArrayRef<int64_t> first = shapeOf(getParts()[0]), cache = shapeOf(getKeys());
   const int64_t heads = getHeads(), samples = first[0], head = cache[3];
   if (heads < 1 || cache[1] < 1 || heads % cache[1] != 0) // 2
@@ -342,7 +375,42 @@ LogicalResult CachedAttentionOp::verify() {
     return emitOpError() << "expected 'distance' to be finite, found "
                          << getDistance().convertToDouble();
   if (failed(expectElements(*this, getParts()[0],
-                            {{"keys", getKeys()}, {"o", getO()}}, {})))
+                            {{"keys", getKeys()}, {"o", getO()}}, {})) ||
+      failed(expectBias(*this)))
+    return failure();
+  return expectShape(*this, "o", getO(), {samples, 1, heads * head}); // 5
+}
+
+LogicalResult CachedCrossAttentionOp::verify() {
+  for (auto [name, value] : {std::pair<StringRef, Value>("q", getQ()),
+                             {"k", getK()},
+                             {"keys", getKeys()}})
+    if (failed(expectRank(*this, name, value, 4)))
+      return failure();
+  if (failed(expectType(*this, "v", getV(), getK().getType())) || // 2
+      failed(expectType(*this, "values", getValues(), getKeys().getType())) ||
+      failed(expectArguments(*this))) // 3
+    return failure();
+  ArrayRef<int64_t> queries = shapeOf(getQ()), cache = shapeOf(getKeys());
+  const int64_t samples = queries[0], heads = queries[2], head = cache[3];
+  if (heads < 1 || cache[1] < 1 || heads % cache[1] != 0) // 2
+    return emitOpError() << "expected key heads to divide the " << heads
+                         << " heads, found " << cache[1];
+  if (head > kMostCachedHead) // 6
+    return emitOpError() << "expected heads of at most " << kMostCachedHead
+                         << " elements, found " << head;
+  if (failed(expectShape(*this, "q", getQ(), {samples, 1, heads, head})) || // 1
+      failed(expectShape(*this, "k", getK(),
+                         {samples, cache[2], cache[1], head}))) // 2
+    return failure();
+  for (auto [name, value] : {std::pair<StringRef, Value>("begins", getBegins()),
+                             {"rows", getRows()},
+                             {"lengths", getLengths()}})
+    if (failed(expectShape(*this, name, value, {samples, 1}))) // 4
+      return failure();
+  if (failed(expectElements(*this, getQ(),
+                            {{"k", getK()}, {"keys", getKeys()}, {"o", getO()}},
+                            {})))
     return failure();
   return expectShape(*this, "o", getO(), {samples, 1, heads * head}); // 5
 }

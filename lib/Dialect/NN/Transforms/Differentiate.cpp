@@ -307,6 +307,9 @@ func::FuncOp Differentiator::buildForward() {
                                                     : ValueRole::Parameter);
   func::FuncOp function = createFunction(".forward", body, arguments);
   copyParameterAttrs(function, inputCount);
+  for (unsigned i = 0; i < inputCount; ++i)
+    if (Attribute madeOf = body.getArgAttr(i, kMadeOfAttr))
+      function.setArgAttr(i, kMadeOfAttr, madeOf);
   IRMapping mapping;
   for (auto [from, to] : llvm::zip(block().getArguments(), // outputs' gradients
                                    function.getArguments())) // are not needed

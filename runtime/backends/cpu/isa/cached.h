@@ -19,11 +19,13 @@ constexpr int64_t cachedKeys = 64;
 
 /// Attention of the query of head `head`, of `headDim` elements, to `count`
 /// keys from position `first` on, the last of which is its own; the softmax of
-/// what was seen so far is corrected block by block.
+/// what was seen so far is corrected block by block. `bias`, unless it is null,
+/// is the head's for the query's own key, with those of keys before it in
+/// front.
 template <class T>
 void attendCached(const CachedAttentionArguments<T> &a, int64_t head,
-                  const T *q, const T *keys, const T *values, int64_t first,
-                  int64_t count, T *o) {
+                  const T *q, const T *keys, const T *values, const T *bias,
+                  int64_t first, int64_t count, T *o) {
   using A = Accumulator<T>;
   A query[GRT_CACHED_HEAD], sums[GRT_CACHED_HEAD];
   A scores[cachedKeys];
@@ -55,6 +57,8 @@ void attendCached(const CachedAttentionArguments<T> &a, int64_t head,
       if (a.cap > 0)
         score = A(a.cap) * hyperbolicTangent(splat(score / A(a.cap)))[0];
       score += A(slope * double(begin + j + 1 - count));
+      if (bias)
+        score += wide(bias[begin + j + 1 - count]);
       scores[j] = score;
       larger = score > larger ? score : larger;
     }
@@ -88,6 +92,16 @@ int64_t cachedSeen(const CachedAttentionArguments<T> &a, int64_t position) {
   return a.window > 0 ? smaller(a.window, position + 1) : position + 1;
 }
 
+/// The bias of a query and its own key; null if there is none.
+template <class T>
+const T *cachedBias(const CachedAttentionArguments<T> &a, int64_t sample,
+                    int64_t head) {
+  if (!a.bias)
+    return nullptr;
+  const int64_t row = sample * a.globalHeads + a.firstHead + head;
+  return a.bias + row * a.distances + (a.distances - 1) / 2;
+}
+
 /// Threads share out the key heads of all rows of the cache. In each the
 /// samples of the row are taken one after the other: what is put for one of
 /// them may take the place of what the one before it has seen.
@@ -117,7 +131,8 @@ void cachedAttention(int threads, const CachedAttentionArguments<T> &a) {
                     const int64_t seen = cachedSeen(a, position);
                     for (int64_t h = head * group; h < (head + 1) * group; ++h)
                       attendCached(a, h, a.q + s * a.qStride + h * size, keys,
-                                   values, position + 1 - seen, seen,
+                                   values, cachedBias(a, s, h),
+                                   position + 1 - seen, seen,
                                    a.o + (s * a.heads + h) * size);
                   }
                 }
@@ -126,6 +141,54 @@ void cachedAttention(int threads, const CachedAttentionArguments<T> &a) {
     if (a.row[s] < 0)
       __builtin_memset(a.o + s * a.heads * size, 0,
                        uint64_t(a.heads * size) * sizeof(T));
+}
+
+/// Threads share out key heads, of which what begins is put where it stays,
+/// then the queries of all samples.
+template <class T>
+void cachedCrossAttention(int threads,
+                          const CachedCrossAttentionArguments<T> &a) {
+  const CachedAttentionArguments<T> &c = a.cache;
+  const int64_t group = c.heads / c.kvHeads, size = c.headDim;
+  const uint64_t bytes = uint64_t(size) * sizeof(T);
+  double put = 0, pairs = 0; // elements; of a query and a key
+  for (int64_t s = 0; s < c.samples; ++s) {
+    put += a.begins[s] >= 0 ? double(c.length * c.kvHeads * size) : 0;
+    pairs += c.row[s] >= 0 ? double(a.count[s]) * double(c.heads) : 0;
+  }
+  if (put > 0)
+    parallelFor(
+        threadsForOperations(threads, put), c.kvHeads, 1,
+        [&](int, int64_t begin, int64_t end) {
+          for (int64_t head = begin; head < end; ++head)
+            for (int64_t s = 0; s < c.samples; ++s)
+              for (int64_t j = 0; a.begins[s] >= 0 && j < c.length; ++j) {
+                const int64_t from = s * c.length + j;
+                const int64_t to =
+                    ((a.begins[s] * c.kvHeads + head) * c.length + j) * size;
+                __builtin_memcpy(c.keys + to,
+                                 c.k + from * c.kStride + head * size, bytes);
+                __builtin_memcpy(c.values + to,
+                                 c.v + from * c.vStride + head * size, bytes);
+              }
+        });
+  parallelFor(threadsForOperations(threads, 4 * pairs * double(size)),
+              c.samples * c.heads, 1, [&](int, int64_t begin, int64_t end) {
+                for (int64_t item = begin; item < end; ++item) {
+                  const int64_t s = item / c.heads, head = item % c.heads;
+                  T *o = c.o + item * size;
+                  if (c.row[s] < 0 || a.count[s] == 0) {
+                    __builtin_memset(o, 0, bytes);
+                    continue;
+                  }
+                  const int64_t at =
+                      (c.row[s] * c.kvHeads + head / group) * c.length * size;
+                  attendCached(c, head, c.q + s * c.qStride + head * size,
+                               c.keys + at, c.values + at, /*bias=*/
+                               static_cast<const T *>(nullptr), /*first=*/0,
+                               a.count[s], o);
+                }
+              });
 }
 
 } // namespace

@@ -57,6 +57,7 @@ template <class T> constexpr KernelTable<T> makeTable() {
           attention<T>,
           attentionGrad<T>,
           cachedAttention<T>,
+          cachedCrossAttention<T>,
           relativeBias<T>,
           relativeBiasGrad<T>,
           dropout<T>,

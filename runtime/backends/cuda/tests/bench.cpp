@@ -142,7 +142,8 @@ void bench(const std::string &backend, int64_t rows, int64_t width,
   for (const KernelCase &call : kernelCases(rows, width)) {
     std::optional<double> seconds;
     // What only CPU ranks run has bounds alone.
-    if (probe && call.kernel != GRT_KERNEL_CACHED_ATTENTION)
+    if (probe && call.kernel != GRT_KERNEL_CACHED_ATTENTION &&
+        call.kernel != GRT_KERNEL_CACHED_CROSS_ATTENTION)
       seconds = probe->kernel(secondsEach, call.kernel, call.buffers, call.ints,
                               call.reals);
     results.add(call, workOf(call), seconds);

@@ -151,6 +151,12 @@ struct Builder {
          bf(samples * width)},
         {samples, 1, sequence, heads, heads, headDim, width, width, width, 0},
         {scale, 0, 0});
+    add("cached-cross-attention", GRT_KERNEL_CACHED_CROSS_ATTENTION,
+        {bf(samples * width), bf(n), bf(n), bf(kept), bf(kept),
+         below(samples, 1), below(samples, 1), below(samples, sequence),
+         bf(samples * width)},
+        {samples, 1, sequence, heads, heads, headDim, width, width, width},
+        {scale});
     add("drop-path", GRT_KERNEL_DROP_PATH, {bf(n), bf(n)},
         {samples, sequence * width, 0, 0}, {dropped});
     add("mean", GRT_KERNEL_MEAN, {bf(n), bf(samples * width)},

@@ -47,7 +47,7 @@ grt.func @f {
   %values = grt.buffer parameter at 384 : memref<2x2x5x4xf32>
   %places = grt.buffer input at 640 : memref<2xi32>
   %given = grt.buffer output at 512 : memref<2x8xf32>
-  grt.kernel cached_attention(%one, %one, %one, %keys, %values, %places, %places, %given) ints [2, 2, 5, 2, 2, 4, 8, 8, 8, 0] reals [0.5, 0.0, 1.0]
+  grt.kernel cached_attention(%one, %one, %one, %keys, %values, %places, %places, %given) ints [2, 2, 5, 2, 2, 4, 8, 8, 8, 0, 0, 0, 0] reals [0.5, 0.0, 1.0]
     : memref<2x8xf32>, memref<2x8xf32>, memref<2x8xf32>, memref<2x2x5x4xf32>, memref<2x2x5x4xf32>, memref<2xi32>, memref<2xi32>, memref<2x8xf32>
   grt.kernel rotary(%one, %given, %places) ints [2, 1, 2, 4, 0, 2, 0, 0, 0, 1] reals [1.0, 1.0, 0.5]
     : memref<2x8xf32>, memref<2x8xf32>, memref<2xi32>

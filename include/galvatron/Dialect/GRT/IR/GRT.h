@@ -33,6 +33,9 @@ namespace mlir::grt {
 /// Attribute of a module with roles: what later phases need to know of the
 /// model (ModelAttr).
 inline constexpr llvm::StringLiteral kModelAttr = "grt.model";
+/// Attribute of a kernel or a collective that runs in passes in which texts
+/// begin and in no other: it computes what an encoder makes of them.
+inline constexpr llvm::StringLiteral kTextsBeginAttr = "grt.texts_begin";
 
 /// Every buffer and region starts at a multiple of this many bytes; the same
 /// number as GRT_ALIGNMENT.
@@ -113,6 +116,12 @@ struct BufferRef {
 
 /// Follows `grt.view` ops to the buffer they look into.
 BufferRef resolveBuffer(Value value);
+
+/// True for operations that may have kTextsBeginAttr.
+inline bool mayWaitForTexts(Operation *op) {
+  return isa<KernelOp, AllReduceOp, AllGatherOp, ReduceScatterOp, AllToAllOp,
+             ShiftOp>(op);
+}
 
 } // namespace mlir::grt
 

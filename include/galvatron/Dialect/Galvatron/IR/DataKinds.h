@@ -27,6 +27,10 @@ inline constexpr llvm::StringLiteral kDocumentStarts = "document_starts";
 /// are generated it belongs, and where it stands there.
 inline constexpr llvm::StringLiteral kCacheRows = "cache_rows";
 inline constexpr llvm::StringLiteral kPositions = "positions";
+/// The kinds that say of a sample of which text it brings what the encoder
+/// reads, or none, and how many tokens its own text's encoder has read.
+inline constexpr llvm::StringLiteral kSourceRows = "source_rows";
+inline constexpr llvm::StringLiteral kSourceLengths = "source_lengths";
 
 /// The `init` of parameters that are no part of a model but what its layers
 /// keep while it generates.

@@ -89,6 +89,14 @@ def GalvatronKeepKeys : Pass<"galvatron-keep-keys", "::mlir::ModuleOp"> {
     name. Keys and values are parameters of their layer with `init = "cache"`,
     which the layer writes, so that their bytes are the plan's. All parameters are
     frozen and dropout is left out. Not of models that are planned already.
+
+    Where an encoder stands in front of the decoder, what it reads stays as long as
+    it is, and so do its layers. Attention to what it makes becomes attention to
+    keys that are kept from when a text begins: two data more, `source_rows` and
+    `source_lengths`, say for every sample of which text it brings the source, or of
+    none (-1), and how many tokens the source of its own text has. Inputs of bodies
+    that an encoder has made are `nn.made_of = "source"`; what is computed of them
+    alone runs in passes in which texts begin.
   }];
   let options = [
     Option<"rows", "rows", "int64_t", /*default=*/"1", "texts at a time">,

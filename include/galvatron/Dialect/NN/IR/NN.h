@@ -37,6 +37,12 @@ inline constexpr llvm::StringLiteral kRoleAttr = "nn.role";
 /// The attribute of a parameter that is not trained: it has no gradient and no
 /// state.
 inline constexpr llvm::StringLiteral kFrozenAttr = "nn.frozen";
+/// The attribute of an input of a body that generates which is not made of the
+/// positions that are computed: "source" of what an encoder reads of a text,
+/// which is there in passes in which texts begin, "parameters" of nothing else.
+inline constexpr llvm::StringLiteral kMadeOfAttr = "nn.made_of";
+inline constexpr llvm::StringLiteral kSource = "source";
+inline constexpr llvm::StringLiteral kParameters = "parameters";
 
 /// The role of an argument or result of a layer function: the value of
 /// `nn.role`. Transforms/Bodies.h tells their order.
@@ -150,8 +156,13 @@ public:
   /// The row that every sample belongs to and its position there, both
   /// `[samples, 1]`.
   Value rows, positions;
+  /// The row whose source every sample brings, or -1, and how many keys the
+  /// source of its own row has, both `[samples, 1]`.
+  Value sourceRows, sourceLengths;
   /// Positions that a row can have.
   int64_t length = 0;
+  /// True if a value is made of what an encoder reads.
+  virtual bool isOfSource(Value value) const = 0;
   /// A tensor of `[rows, heads, places, head size]` that is kept, with elements
   /// like those of `like`. `factor` is what its heads carry, empty for nothing.
   virtual Value add(Value like, int64_t heads, int64_t places, int64_t headSize,

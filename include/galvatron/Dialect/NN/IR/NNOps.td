@@ -687,8 +687,8 @@ def NN_GroupedAttentionGradOp
 def NN_CachedAttentionOp
     : NN_ForwardOp<"cached_attention", ["getFlops"],
                    ["partition", "mayBeReplicated", "takesRows",
-                    "mixesPositions"], /*kernel=*/[],
-                   /*training=*/[], /*traits=*/[], /*effects=*/[]> {
+                    "mixesPositions"], /*kernel=*/[], /*training=*/[],
+                   [AttrSizedOperandSegments], /*effects=*/[]> {
   let summary = "Attention of one position to keys and values that are kept.";
   let description = [{
     What `nn.attention`, of one operand, and `nn.grouped_attention`, of queries, keys
@@ -697,7 +697,9 @@ def NN_CachedAttentionOp
     positions before it. Those of the sample are put there, at place
     `positions[s]` modulo `places`, and stay behind the call. With `window` the
     query sees the last `window` positions. `cap` and `distance` are those of
-    `nn.grouped_attention`, with the slopes of the heads of all ranks. Samples are
+    `nn.grouped_attention`, with the slopes of the heads of all ranks. With `bias`,
+    as that has it, element `n - positions[s] + distances / 2` of the row of its
+    sample and head is added to the score of the key at `n`. Samples are
     taken in order; where `rows[s]` is -1 nothing is put there and `o` is 0.
 
     It reads and writes memory that is an argument of its function: a state of the
@@ -718,19 +720,61 @@ def NN_CachedAttentionOp
     6. `window` is not negative and at most `places`; `cap` is not negative, and
        `distance` is finite.
     7. Heads have at most 1024 elements.
+    8. `bias`, if present, is `[samples, whole heads, distances]`, where heads divide
+       the whole heads, and distances are odd and `2 * places - 1` or more; there is
+       no window, cap or distance beside it.
   }];
   let arguments = (ins Variadic<NN_Float>:$parts,
                        Arg<NN_Float, "", [MemRead, MemWrite]>:$keys,
                        Arg<NN_Float, "", [MemRead, MemWrite]>:$values,
                        NN_Integer:$rows, NN_Integer:$positions,
+                       Optional<NN_Float>:$bias,
                        I64Attr:$heads, F64Attr:$scale,
                        DefaultValuedAttr<I64Attr, "0">:$window,
                        DefaultValuedAttr<F64Attr, "0.0">:$cap,
                        DefaultValuedAttr<F64Attr, "0.0">:$distance);
   let results = (outs NN_Float:$o);
   let assemblyFormat = [{
-    $parts `keys` $keys `values` $values `rows` $rows `at` $positions attr-dict `:`
-    functional-type(operands, results)
+    $parts `keys` $keys `values` $values `rows` $rows `at` $positions
+    (`bias` $bias^)? attr-dict `:` functional-type(operands, results)
+  }];
+}
+
+def NN_CachedCrossAttentionOp
+    : NN_ForwardOp<"cached_cross_attention", ["getFlops"],
+                   ["partition", "takesRows", "mixesPositions"], /*kernel=*/[],
+                   /*training=*/[], /*traits=*/[], /*effects=*/[]> {
+  let summary = "Attention of one position to kept keys of an encoder.";
+  let description = [{
+    What `nn.grouped_attention` computes for a position of a decoder from the keys and
+    values of a source, which an encoder made once. Those of sample `s` are put into
+    row `begins[s]` of `keys` and `values` where that is not -1, of all samples before
+    the first query sees them. Then the query of sample `s` sees the first
+    `lengths[s]` keys of row `rows[s]`; where that is -1 `o` is 0.
+
+    As `nn.cached_attention` it reads and writes memory that is an argument of its
+    function, and nothing flows back through it. `k` and `v` may be anything where no
+    text begins: what computes nothing else runs where one does (`nn.made_of`).
+
+    Constraints:
+    1. `q` is `[samples, 1, heads, head size]`.
+    2. `k` and `v` are of one type, `[samples, places, key heads, head size]`; key heads
+       divide heads.
+    3. `keys` and `values` are arguments of one type, `[rows, key heads, places, head
+       size]`.
+    4. `begins`, `rows` and `lengths` are `[samples, 1]`.
+    5. `o` is `[samples, 1, heads * head size]`.
+    6. Heads have at most 1024 elements.
+  }];
+  let arguments = (ins NN_Float:$q, NN_Float:$k, NN_Float:$v,
+                       Arg<NN_Float, "", [MemRead, MemWrite]>:$keys,
+                       Arg<NN_Float, "", [MemRead, MemWrite]>:$values,
+                       NN_Integer:$begins, NN_Integer:$rows, NN_Integer:$lengths,
+                       F64Attr:$scale);
+  let results = (outs NN_Float:$o);
+  let assemblyFormat = [{
+    $q `,` $k `,` $v `keys` $keys `values` $values `begins` $begins `rows` $rows
+    `lengths` $lengths attr-dict `:` functional-type(operands, results)
   }];
 }
 
