@@ -490,7 +490,7 @@ mlir::grt::verifyDataBounds(Operation *layer, FuncOp forward,
                        uint32_t(call.getKernel()), call.getInts().data(),
                        call.getInts().size(), use.getOperandNumber(), parts)
                  : std::nullopt;
-        if (call && read.getKind() == mlir::galvatron::kCacheRows &&
+        if (call && mlir::galvatron::mayHaveNoRow(read.getKind()) &&
             !::grt::takesNoRow(uint32_t(call.getKernel()),
                                use.getOperandNumber()))
           return (layer->emitOpError()

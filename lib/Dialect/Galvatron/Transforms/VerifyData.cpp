@@ -50,12 +50,22 @@ static std::optional<int64_t> countValues(func::FuncOp function, Operation *op,
     if (cached.getPositions() == data && cached.getWindow() == 0)
       return cache[2];
   }
+  if (auto cached = dyn_cast<nn::CachedCrossAttentionOp>(op)) {
+    ArrayRef<int64_t> cache =
+        cast<RankedTensorType>(cached.getKeys().getType()).getShape();
+    if (cached.getRows() == data || cached.getBegins() == data)
+      return cache[0];
+    if (cached.getLengths() == data)
+      return cache[2] + 1;
+  }
   return std::nullopt;
 }
 
 /// Whether an operation reads the integers `data` as the rows of a cache and as
 /// nothing else.
 static bool readsRows(Operation *op, Value data) {
+  if (auto cross = dyn_cast<nn::CachedCrossAttentionOp>(op))
+    return cross.getLengths() != data;
   auto cached = dyn_cast<nn::CachedAttentionOp>(op);
   return cached && cached.getRows() == data && cached.getPositions() != data;
 }
@@ -87,7 +97,7 @@ LogicalResult mlir::galvatron::verifyDataBounds(ModelOp model) {
       DataAttr datum = data[argument.getArgNumber()];
       Value value = function.getArgument(*position++);
       for (Operation *user : value.getUsers()) {
-        if (datum.getKind() == kCacheRows && !readsRows(user, value))
+        if (mayHaveNoRow(datum.getKind()) && !readsRows(user, value))
           return (layer.emitOpError()
                   << "(M1) expected '" << datum.getName()
                   << "', which may be -1, to be read as the rows of a cache "

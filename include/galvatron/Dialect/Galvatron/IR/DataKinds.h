@@ -31,6 +31,10 @@ inline constexpr llvm::StringLiteral kPositions = "positions";
 /// reads, or none, and how many tokens its own text's encoder has read.
 inline constexpr llvm::StringLiteral kSourceRows = "source_rows";
 inline constexpr llvm::StringLiteral kSourceLengths = "source_lengths";
+/// True if the values of a kind are rows of a cache, or -1 for samples of none.
+inline bool mayHaveNoRow(llvm::StringRef kind) {
+  return kind == kCacheRows || kind == kSourceRows;
+}
 
 /// The `init` of parameters that are no part of a model but what its layers
 /// keep while it generates.
