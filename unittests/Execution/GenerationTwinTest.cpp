@@ -13,9 +13,12 @@
 
 #include "Twin.h"
 
+#include "grt/program_file.h"
+
 #include "gtest/gtest.h"
 
 #include <cmath>
+#include <span>
 
 using namespace galvatron;
 using namespace galvatron::test;
@@ -24,17 +27,19 @@ namespace {
 
 using Text = std::vector<int32_t>;
 
-/// Loads a compiled twin, with biases and norms that are not those of the
-/// start.
-std::unique_ptr<::grt::Session> load(mlir::MLIRContext &context,
-                                     const TwinModel &model,
-                                     const TwinPlan &plan,
-                                     const std::string &dtype) {
+std::string compile(mlir::MLIRContext &context, const TwinModel &model,
+                    const TwinPlan &plan, const std::string &dtype) {
   TwinOptions options;
   options.dtype = dtype;
   options.dropout = false;
   std::string bytes;
   EXPECT_EQ(compileTwin(context, model, plan, options, bytes), "");
+  return bytes;
+}
+
+/// Starts a program; null, with the reason in `refusal`, if it is refused.
+std::unique_ptr<::grt::Session> start(const std::string &bytes,
+                                      std::string &refusal) {
   std::shared_ptr<const ::grt::Program> program;
   ::grt::Status status = ::grt::Program::loadMemory(bytes, "twin", program);
   ::grt::SessionOptions sessionOptions;
@@ -47,8 +52,20 @@ std::unique_ptr<::grt::Session> load(mlir::MLIRContext &context,
     status = ::grt::Session::create(program, sessionOptions, session);
   if (status)
     status = disturbVectors(*session);
-  EXPECT_TRUE(status) << status.message();
+  refusal = status ? "" : status.message();
   return status ? std::move(session) : nullptr;
+}
+
+/// Loads a compiled twin, with biases and norms that are not those of the
+/// start.
+std::unique_ptr<::grt::Session> load(mlir::MLIRContext &context,
+                                     const TwinModel &model,
+                                     const TwinPlan &plan,
+                                     const std::string &dtype) {
+  std::string refusal;
+  auto session = start(compile(context, model, plan, dtype), refusal);
+  EXPECT_EQ(refusal, "");
+  return session;
 }
 
 /// Texts of lengths from 3 to that of the model.
@@ -156,7 +173,10 @@ double largestDifference(const Logits &a, const Logits &b) {
     for (size_t at = 0; at < a[i].size(); ++at) {
       EXPECT_EQ(a[i][at].size(), b[i][at].size());
       for (size_t w = 0; w < std::min(a[i][at].size(), b[i][at].size()); ++w)
-        largest = std::max(largest, std::fabs(a[i][at][w] - b[i][at][w]));
+        // What is no number is far from all.
+        if (const double apart = std::fabs(a[i][at][w] - b[i][at][w]);
+            !(apart <= largest))
+          largest = apart;
     }
   return largest;
 }
@@ -264,6 +284,67 @@ TEST(GenerationTwin, WhatDoesNotFitIsRefused) {
   EXPECT_TRUE(kept->setBatch(twinBatch(kept->program(), 2, 0)));
   EXPECT_NE(kept->step(step).message().find("is not trained"),
             std::string::npos);
+}
+
+/// The rows of a program's calls, whose section is found by its header.
+std::span<::grt::gvx::Call> callsOf(std::string &file) {
+  using namespace ::grt::gvx;
+  const auto *sections =
+      reinterpret_cast<const Section *>(file.data() + sizeof(Header));
+  for (uint32_t i = 0; i < sectionCount; ++i)
+    if (sections[i].kind == SectionKind::Calls)
+      return {reinterpret_cast<Call *>(file.data() + sections[i].offset),
+              size_t(sections[i].rows)};
+  ADD_FAILURE() << "no section of calls";
+  return {};
+}
+
+/// A call that runs in other passes than it should is refused when the program
+/// is loaded, or changes nothing.
+TEST(GenerationTwin, CallsInOtherPassesAreRefused) {
+  using ::grt::gvx::CallKind;
+  using ::grt::gvx::CallWhen;
+  mlir::MLIRContext context;
+  loadTwinDialects(context);
+  for (const char *family : {"t5_v1_1", "bart"}) {
+    TwinModel model;
+    model.family = family;
+    model.layers = 2;
+    const std::vector<Text> texts = makeTexts(model),
+                            sources = makeSources(model);
+    model.keptRows = 3;
+    const std::string file =
+        compile(context, model, planOf(model, 1, "single", 3), "f64");
+    auto logits = [&](::grt::Session &session) {
+      return logitsOfKept(session, texts, sources, {2, 0, 1}, 3, true);
+    };
+    std::string refusal, changed = file;
+    auto session = start(file, refusal);
+    ASSERT_TRUE(session) << refusal;
+    const Logits expected = logits(*session);
+    size_t begins = 0, refused = 0, accepted = 0;
+    const size_t count = callsOf(changed).size();
+    for (size_t i = 0; i < count; ++i) {
+      changed = file;
+      ::grt::gvx::Call &call = callsOf(changed)[i];
+      if (call.kind != CallKind::Launch)
+        continue;
+      begins += call.when == CallWhen::TextsBegin;
+      call.when = call.when == CallWhen::Always ? CallWhen::TextsBegin
+                                                : CallWhen::Always;
+      ::grt::gvx::seal(changed);
+      session = start(changed, refusal);
+      if (!session) {
+        ++refused;
+        continue;
+      }
+      ++accepted;
+      SCOPED_TRACE(std::string(family) + ", call " + std::to_string(i));
+      EXPECT_LE(largestDifference(expected, logits(*session)), 1e-12);
+    }
+    EXPECT_GE(begins, 10u);
+    EXPECT_GE(refused, 10 * accepted) << accepted;
+  }
 }
 
 /// Caches are no part of the model: files and views have its tensors alone.

@@ -55,7 +55,7 @@ public:
 private:
   void follow(const gvx::Call &call) {
     begins = call.when == gvx::CallWhen::TextsBegin;
-    readsTokens = false;
+    readsTokens = readsSource = false;
     if (call.kind == gvx::CallKind::Communicate) {
       const grt_collective_op &op = program.collective(call.index);
       read(op.in);
@@ -92,6 +92,7 @@ private:
 
   void take(bool isMade, bool isComputed) {
     readsTokens |= isComputed;
+    readsSource |= isMade;
     if (begins && isComputed)
       wrong = "it runs where texts begin, expected it to read nothing that is "
               "computed with every token";
@@ -103,6 +104,10 @@ private:
   void write(const grt_buffer &buffer) {
     made.remove(buffer);
     computed.remove(buffer);
+    // What is made of parameters is there for all layers that read it.
+    if (begins && !readsSource && buffer.region == GRT_REGION_OUTPUT)
+      wrong = "it runs where texts begin, expected it to read what an encoder "
+              "reads, as others take what it makes";
     if (begins)
       made.add(buffer);
     else if (readsTokens)
@@ -129,7 +134,8 @@ private:
   std::string wrong;
   /// What was written where texts begin alone, and of what every token brings.
   Bytes made, computed;
-  bool begins = false, readsTokens = false; ///< of the call
+  bool begins = false, readsTokens = false,
+       readsSource = false; ///< of the call
 };
 
 /// True if a function has a call that is to run where texts begin.

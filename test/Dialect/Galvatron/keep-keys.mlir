@@ -113,10 +113,14 @@ galvatron.model @slopes(%tokens: tensor<?x8xi32> is <tokens, below = 9>) {
 
 // -----
 
+// Biases of distances stay those of all, of parameters alone.
+
+// CHECK-LABEL: func.func private @biased(
+// CHECK: %[[BIAS:.*]] = nn.relative_bias
+// CHECK: nn.cached_attention %{{.*}} bias %[[BIAS]] {heads = 4 : i64, scale = 5.000000e-01 : f64} : {{.*}}, tensor<?x4x15xf32>) -> tensor<?x1x8xf32>
 func.func private @biased(%t: tensor<?x8xi32>, %w: tensor<9x8xf32>, %p: tensor<4x2x8xf32>, %b: tensor<6x4xf32>) -> tensor<?x8x8xf32> {
   %0 = nn.embedding %t, %w : (tensor<?x8xi32>, tensor<9x8xf32>) -> tensor<?x8x8xf32>
   %q = nn.linear %0, %p {transpose_weight} : (tensor<?x8x8xf32>, tensor<4x2x8xf32>) -> tensor<?x8x4x2xf32>
-  // expected-error@below {{makes biases of all distances, expected operations that compute one position from the keys and values of those before it}}
   %bias = nn.relative_bias %b {max_distance = 7 : i64} : (tensor<6x4xf32>) -> tensor<?x4x15xf32>
   %o, %lse = nn.grouped_attention %q, %q, %q bias %bias {causal, scale = 0.5 : f64} : (tensor<?x8x4x2xf32>, tensor<?x8x4x2xf32>, tensor<?x8x4x2xf32>, tensor<?x4x15xf32>) -> (tensor<?x8x8xf32>, tensor<?x4x8xf32>)
   return %o : tensor<?x8x8xf32>
@@ -147,7 +151,7 @@ galvatron.model @encoder(%tokens: tensor<?x8xi32> is <tokens, below = 9>) {
 
 // -----
 
-// expected-error@below {{expected a decoder, which reads tokens and the labels behind them, found 'images' besides, as encoders and what is behind them have}}
+// expected-error@below {{expected a decoder, which reads tokens and the labels behind them, or one behind an encoder of tokens and their mask, found 'images' besides}}
 galvatron.model @images(%images: tensor<?x8x4xf32> is <images>) {
   galvatron.output
 }
@@ -163,3 +167,55 @@ galvatron.model @words(%tokens: tensor<?x8xi32> is <tokens, below = 9>) {
 
 // expected-error@below {{expected 'frozen' beside the init 'cache'}}
 galvatron.parameter @trained : tensor<9xf32> {init = "cache"}
+
+// -----
+
+// An encoder reads what it did, of as many positions as the decoder has; what it
+// makes is marked, and attention to it keeps its keys. Words are one position.
+
+// CHECK-LABEL: func.func private @encode(%arg0: tensor<?x4xi32> {nn.made_of = "source"}, %arg1: tensor<9x4xf32> {nn.frozen}) -> tensor<?x4x4xf32>
+// CHECK-LABEL: func.func private @decode(%arg0: tensor<?x1xi32>, %arg1: tensor<?x4x4xf32> {nn.frozen, nn.made_of = "source"}, %arg2: tensor<?x4xi32> {nn.made_of = "source"}, %arg3: tensor<?x1xi32>, %arg4: tensor<?x1xi32>, %arg5: tensor<?x1xi32>, %arg6: tensor<?x1xi32>, %arg7: tensor<9x4xf32> {nn.frozen}, %arg8: tensor<2x2x4xf32> {nn.frozen}, %arg9: tensor<3x2x6x2xf32> {nn.frozen}, %arg10: tensor<3x2x6x2xf32> {nn.frozen}, %arg11: tensor<3x2x4x2xf32> {nn.frozen}, %arg12: tensor<3x2x4x2xf32> {nn.frozen}) -> tensor<?x1x4xf32>
+// CHECK: %[[K:.*]] = nn.linear %arg1, %arg8
+// CHECK: nn.cached_cross_attention %{{.*}}, %[[K]], %[[K]] keys %arg11 values %arg12 begins %arg5 rows %arg3 lengths %arg6 {scale = 1.000000e+00 : f64}
+// CHECK: galvatron.model @both(%tokens: tensor<?x4xi32> is <tokens, below = 9>, %mask: tensor<?x4xi32> is <mask, below = 2>, %words: tensor<?x1xi32> is <tokens, name = "words", below = 9>, %cache_rows: tensor<?x1xi32> is <cache_rows, below = 3>, %positions: {{.*}}, %source_rows: tensor<?x1xi32> is <source_rows, below = 3>, %source_lengths: tensor<?x1xi32> is <source_lengths, below = 5>)
+func.func private @encode(%t: tensor<?x4xi32>, %w: tensor<9x4xf32>) -> tensor<?x4x4xf32> {
+  %0 = nn.embedding %t, %w : (tensor<?x4xi32>, tensor<9x4xf32>) -> tensor<?x4x4xf32>
+  return %0 : tensor<?x4x4xf32>
+}
+func.func private @decode(%t: tensor<?x4xi32>, %m: tensor<?x4x4xf32>, %mask: tensor<?x4xi32>, %w: tensor<9x4xf32>, %p: tensor<2x2x4xf32>) -> tensor<?x4x4xf32> {
+  %0 = nn.embedding %t, %w : (tensor<?x4xi32>, tensor<9x4xf32>) -> tensor<?x4x4xf32>
+  %q = nn.linear %0, %p {transpose_weight} : (tensor<?x4x4xf32>, tensor<2x2x4xf32>) -> tensor<?x4x2x2xf32>
+  %k = nn.linear %m, %p {transpose_weight} : (tensor<?x4x4xf32>, tensor<2x2x4xf32>) -> tensor<?x4x2x2xf32>
+  %o, %lse = nn.grouped_attention %q, %q, %q {causal, scale = 1.0 : f64} : (tensor<?x4x2x2xf32>, tensor<?x4x2x2xf32>, tensor<?x4x2x2xf32>) -> (tensor<?x4x4xf32>, tensor<?x2x4xf32>)
+  %x, %lsx = nn.grouped_attention %q, %k, %k mask %mask {scale = 1.0 : f64} : (tensor<?x4x2x2xf32>, tensor<?x4x2x2xf32>, tensor<?x4x2x2xf32>, tensor<?x4xi32>) -> (tensor<?x4x4xf32>, tensor<?x2x4xf32>)
+  %s = nn.add %o, %x : (tensor<?x4x4xf32>, tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  return %s : tensor<?x4x4xf32>
+}
+galvatron.parameter @w : tensor<9x4xf32> {init = "zeros"}
+galvatron.parameter @w2 : tensor<9x4xf32> {init = "zeros"}
+galvatron.parameter @p : tensor<2x2x4xf32> {init = "zeros"}
+galvatron.model @both(%tokens: tensor<?x4xi32> is <tokens, below = 9>, %mask: tensor<?x4xi32> is <mask, below = 2>, %words: tensor<?x4xi32> is <tokens, name = "words", below = 9>) {
+  %0 = galvatron.layer "a" @encode(%tokens) params [@w] : (tensor<?x4xi32>) -> tensor<?x4x4xf32>
+  %1 = galvatron.layer "b" @decode(%words, %0, %mask) params [@w2, @p] : (tensor<?x4xi32>, tensor<?x4x4xf32>, tensor<?x4xi32>) -> tensor<?x4x4xf32>
+  galvatron.output %1 : tensor<?x4x4xf32>
+}
+
+// -----
+
+func.func private @encode(%t: tensor<?x4xi32>, %w: tensor<9x4xf32>) -> tensor<?x4x4xf32> {
+  %0 = nn.embedding %t, %w : (tensor<?x4xi32>, tensor<9x4xf32>) -> tensor<?x4x4xf32>
+  return %0 : tensor<?x4x4xf32>
+}
+func.func private @mixed(%t: tensor<?x4xi32>, %m: tensor<?x4x4xf32>, %w: tensor<9x4xf32>) -> tensor<?x4x4xf32> {
+  %0 = nn.embedding %t, %w : (tensor<?x4xi32>, tensor<9x4xf32>) -> tensor<?x4x4xf32>
+  // expected-error@below {{expected attention alone to read what an encoder makes beside the positions of a decoder, found another operation}}
+  %s = nn.add %0, %m : (tensor<?x4x4xf32>, tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  return %s : tensor<?x4x4xf32>
+}
+galvatron.parameter @w : tensor<9x4xf32> {init = "zeros"}
+galvatron.parameter @w2 : tensor<9x4xf32> {init = "zeros"}
+galvatron.model @adds(%tokens: tensor<?x4xi32> is <tokens, below = 9>, %words: tensor<?x4xi32> is <tokens, name = "words", below = 9>) {
+  %0 = galvatron.layer "a" @encode(%tokens) params [@w] : (tensor<?x4xi32>) -> tensor<?x4x4xf32>
+  %1 = galvatron.layer "b" @mixed(%words, %0) params [@w2] : (tensor<?x4xi32>, tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  galvatron.output %1 : tensor<?x4x4xf32>
+}

@@ -64,21 +64,13 @@ std::optional<ReadData> classifyData(ModelOp model) {
     return datum.isSequence() && isRow(datum);
   };
   const int64_t rows = llvm::count_if(data, areTokens);
-  if (rows != 1 && rows != 2) {
-    model.emitOpError(
-        "expected a model that reads a row of tokens, or one of an "
-        "encoder and one of a decoder, found ")
-        << rows;
-    return std::nullopt;
-  }
   for (DataAttr datum : data)
     if (areTokens(datum))
-      (rows == 2 && !read.source ? read.source : read.positions) =
+      (rows > 1 && !read.source ? read.source : read.positions) =
           datum.getSampleShape().front();
-  bool hasSource = rows == 2;
+  bool hasSource = rows > 1;
   for (DataAttr datum : data) {
-    const bool isMask = rows == 2 && datum.getKind() == "mask" &&
-                        isRow(datum) &&
+    const bool isMask = rows > 1 && datum.getKind() == "mask" && isRow(datum) &&
                         datum.getSampleShape().front() == read.source;
     if (!areTokens(datum) && !datum.isCounted() && !isMask) {
       model.emitOpError()
@@ -91,14 +83,20 @@ std::optional<ReadData> classifyData(ModelOp model) {
     const bool isSource = isMask || (areTokens(datum) && hasSource);
     hasSource &= !areTokens(datum);
     read.from.push_back(isSource ? From::Source : From::Text);
-    if (isSource || datum.getSampleShape() == ArrayRef<int64_t>(read.positions))
+    if (rows == 0 || isSource ||
+        datum.getSampleShape() == ArrayRef<int64_t>(read.positions))
       continue;
     model.emitOpError() << "expected as many labels as tokens, "
                         << read.positions << ", found '" << datum.getName()
                         << "' of type " << datum.getTensorType();
     return std::nullopt;
   }
-  return read;
+  if (rows == 1 || rows == 2)
+    return read;
+  model.emitOpError("expected a model that reads a row of tokens, or one of an "
+                    "encoder and one of a decoder, found ")
+      << rows;
+  return std::nullopt;
 }
 
 /// Makes of one body what computes a position a sample.
