@@ -179,11 +179,18 @@ TEST(LearningRun, EndsWhenValidationLearnsNothingAndKeepsTheBest) {
   result = runTool(part + " --resume --steps=60 --patience=4");
   ASSERT_EQ(result.exitCode, 0) << result.output;
   EXPECT_EQ(end("steps"), 2);
+  // Steps that nothing is validated behind leave what is known.
+  result =
+      runTool(program(1) + " --data=" + alphabet() +
+              " --lr=0.3 --resume --steps=" + std::to_string(lastStep + 3) +
+              " --checkpoint=" + kept);
+  ASSERT_EQ(result.exitCode, 0) << result.output;
+  EXPECT_FALSE(has(result, "forgotten")) << result.output;
   // The best loss on other data is not known.
   result = runTool(program(2) + " --data=" + alphabet() +
                    " --validation-data=" + alphabet() +
                    " --lr=0.3 --validate-every=2 --resume --steps=" +
-                   std::to_string(lastStep + 4) + " --checkpoint=" + kept +
+                   std::to_string(lastStep + 5) + " --checkpoint=" + kept +
                    " --summary=" + summary);
   ASSERT_EQ(result.exitCode, 0) << result.output;
   EXPECT_TRUE(has(result, "the checkpoint was validated on other data: its "

@@ -300,6 +300,11 @@ Status begin(const Options &options, const Program &program,
     tellSettings(before, state, beginning.notes);
   }
   skipData(program, beginning);
+  // What adapters are added to stays as it is.
+  if (facts.adapterRank && *options.steps && options.init.empty() &&
+      !beginning.checkpoint)
+    beginning.notes.push_back("adapters beside weights that are random: "
+                              "--init=MODEL names those that they are of");
   if (facts.frozen)
     beginning.notes.push_back(
         "frozen: " + std::to_string(facts.frozen) + " of " +

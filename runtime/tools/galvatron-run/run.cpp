@@ -134,7 +134,8 @@ Status openData(const Options &options, const Program &program,
   // A model that is only looked at may have other data than the checkpoint's.
   if (status && !options.evaluate)
     status = checkData(options, *data, program.sequenceLength(), beginning);
-  if (status && !options.evaluate)
+  // One that does not validate leaves what the one before it has found.
+  if (status && !options.evaluate && options.validateEvery)
     forgetOtherValidation(held.get(), beginning);
   return status;
 }
