@@ -143,6 +143,9 @@ public:
   /// each (a causal model's own, or a decoder's behind an encoder), so that
   /// Session::predict() can ask for them.
   bool predictsTokens() const;
+  /// The layer of the loss, if its ranks have blocks of the rows, so that none
+  /// can tell the tokens of all positions; else "".
+  std::string dividedPredictions() const;
   /// Tokens that the decoder behind an encoder reads; 0 if there is none.
   int64_t decoderLength() const;
   /// Texts whose keys and values the program keeps, for Session::decode(), and

@@ -15,6 +15,7 @@
 #include "base/sha256.h"
 #include "core/manifest.h"
 #include "core/program_check.h"
+#include "grt/kernels.h"
 #include "program/reader.h"
 
 #include <algorithm>
@@ -161,6 +162,28 @@ int64_t Program::vocabularySize() const {
   return tokens ? tokens->below : 0;
 }
 bool Program::predictsTokens() const { return parsed->predictsTokens(); }
+std::string Program::dividedPredictions() const {
+  const ProgramFile &calls = file();
+  auto isDivided = [](const grt_kernel_op &op) {
+    switch (op.kernel) {
+    case GRT_KERNEL_CROSS_ENTROPY:
+      return intsOf<kernels::CrossEntropy>(op).labelRows != 0;
+    case GRT_KERNEL_REGULARIZED_CROSS_ENTROPY:
+      return intsOf<kernels::RegularizedCrossEntropy>(op).labelRows != 0;
+    case GRT_KERNEL_SOFTMAX_CROSS_ENTROPY:
+      return intsOf<kernels::SoftmaxCrossEntropy>(op).labelRows != 0;
+    default:
+      return false;
+    }
+  };
+  for (const Role &role : parsed->roles)
+    for (const Layer &layer : role.layers)
+      for (const gvx::Call &call : calls.calls(size_t(layer.forward)))
+        if (call.kind == gvx::CallKind::Launch &&
+            isDivided(calls.kernel(call.index)))
+          return layer.name;
+  return "";
+}
 int64_t Program::decoderLength() const {
   const Datum *tokens = parsed->decoderTokens();
   return tokens ? tokens->elements() : 0;

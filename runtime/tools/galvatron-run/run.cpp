@@ -87,6 +87,14 @@ Status checkAgainstProgram(const Options &options, const Program &program,
     return Status(2, "--generate: expected a program whose labels are the "
                      "tokens that follow, of a decoder or of one behind an "
                      "encoder");
+  if (const std::string layer = program.dividedPredictions();
+      options.generate && !layer.empty())
+    return Status(
+        ExitInvalid,
+        "--generate: expected a program whose last layer has all "
+        "positions of a sample on one rank, found the rows of '" +
+            layer + "' divided; galvatron-compile --layers='" + layer +
+            ":STRATEGY' with one of dp, sdp and tp leaves them whole");
   if (options.generate && program.decoderLength() &&
       options.given.count("--tokens") &&
       options.tokens > uint64_t(program.decoderLength()))
