@@ -301,7 +301,7 @@ Status begin(const Options &options, const Program &program,
   }
   skipData(program, beginning);
   // What adapters are added to stays as it is.
-  if (facts.adapterRank && *options.steps && options.init.empty() &&
+  if (program.facts().adapterRank && *options.steps && options.init.empty() &&
       !beginning.checkpoint)
     beginning.notes.push_back("adapters beside weights that are random: "
                               "--init=MODEL names those that they are of");
