@@ -119,15 +119,23 @@ private:
   LogicalResult addCollective(Operation *op, grt_collective collective,
                               Value in, Value out, Axis axis, int64_t acc,
                               Stream stream, std::optional<StringRef> label,
-                              int32_t distance = 0) {
+                              int32_t argument = 0, Value counts = {}) {
     FailureOr<grt_buffer> input = getBuffer(op, in);
     FailureOr<grt_buffer> output = getBuffer(op, out);
     if (failed(input) || failed(output))
       return failure();
+    std::optional<grt_buffer> counted;
+    if (counts) {
+      FailureOr<grt_buffer> buffer = getBuffer(op, counts);
+      if (failed(buffer))
+        return failure();
+      counted = *buffer;
+    }
     program.communicate({uint32_t(collective), uint32_t(axis), uint32_t(acc),
-                         uint32_t(stream), /*name=*/0, /*argument=*/distance,
-                         *input, *output},
-                        label.value_or(op->getName().stripDialect()));
+                         uint32_t(stream), /*name=*/0, argument, *input,
+                         *output},
+                        label.value_or(op->getName().stripDialect()),
+                        counted ? &*counted : nullptr);
     return success();
   }
 
@@ -164,6 +172,17 @@ private:
           return addCollective(op, GRT_ALL_REDUCE, op.getBuffer(),
                                op.getBuffer(), op.getAxis(), 0, op.getStream(),
                                op.getLabel());
+        })
+        .Case([&](AllReduceMaxOp op) {
+          return addCollective(op, GRT_ALL_REDUCE_MAX, op.getBuffer(),
+                               op.getBuffer(), op.getAxis(), 0, op.getStream(),
+                               op.getLabel());
+        })
+        .Case([&](AllToAllCountsOp op) {
+          return addCollective(op, GRT_ALL_TO_ALL_COUNTS, op.getSource(),
+                               op.getDestination(), op.getAxis(), 0,
+                               op.getStream(), op.getLabel(),
+                               int32_t(op.getUnit()), op.getCounts());
         })
         .Case([&](AllGatherOp op) {
           return addCollective(op, GRT_ALL_GATHER, op.getSource(),

@@ -123,6 +123,33 @@ TEST_F(ProgramTablesTest, every_call_is_a_row) {
   EXPECT_EQ(t.events[1].wait, 1u);
 }
 
+/// Counts are a buffer of their own, and calls that wait for texts say so.
+TEST_F(ProgramTablesTest, counts_largest_values_and_texts) {
+  auto module = parse(R"mlir(
+  grt.func @f {
+    %x = grt.buffer input at 0 : memref<4x8xf32>
+    %c = grt.buffer data at 64 : memref<2x2xi32>
+    %y = grt.buffer output at 0 : memref<8x8xf32>
+    grt.all_to_all_counts %x to %y by %c units 32 over tp : memref<4x8xf32> to memref<8x8xf32> by memref<2x2xi32>
+    grt.all_reduce_max %y over tp {grt.texts_begin} : memref<8x8xf32>
+  })mlir");
+  ASSERT_TRUE(bool(module));
+  gvx::ProgramBuilder program;
+  ASSERT_TRUE(mlir::succeeded(mlir::galvatron::addTables(*module, program)));
+  const gvx::Tables &t = program.tables;
+  ASSERT_EQ(t.collectives.size(), 2u);
+  EXPECT_EQ(t.collectives[0].collective, uint32_t(GRT_ALL_TO_ALL_COUNTS));
+  EXPECT_EQ(t.collectives[0].argument, 32);
+  EXPECT_EQ(t.collectives[1].collective, uint32_t(GRT_ALL_REDUCE_MAX));
+  EXPECT_EQ(t.collectives[1].argument, 0);
+  ASSERT_EQ(t.buffers.size(), 1u);
+  EXPECT_EQ(numbers(t.buffers[0]),
+            (std::vector<uint64_t>{GRT_REGION_DATA, GRT_I32, 64, 16}));
+  ASSERT_EQ(t.calls.size(), 2u);
+  EXPECT_EQ(t.calls[0].when, gvx::CallWhen::Always);
+  EXPECT_EQ(t.calls[1].when, gvx::CallWhen::TextsBegin);
+}
+
 TEST_F(ProgramTablesTest, every_task_is_a_row) {
   auto module = parse(text);
   ASSERT_TRUE(bool(module));

@@ -620,6 +620,61 @@ grt.func @f {
 
 // -----
 
+// all_to_all_counts, C1
+grt.func @f {
+  %a = grt.buffer input at 0 : memref<16xf32>
+  %b = grt.buffer output at 0 : memref<16xbf16>
+  %c = grt.buffer data at 0 : memref<2x2xi32>
+  // expected-error @+1 {{expected one element type, found 'f32' in the source and 'bf16' in the destination}}
+  grt.all_to_all_counts %a to %b by %c units 4 over tp : memref<16xf32> to memref<16xbf16> by memref<2x2xi32>
+}
+
+// -----
+
+// all_to_all_counts, C2
+grt.func @f {
+  %a = grt.buffer input at 0 : memref<16xf32>
+  %b = grt.buffer output at 0 : memref<8xf32>
+  %c = grt.buffer data at 0 : memref<2x2xi32>
+  // expected-error @+1 {{expected a unit of a positive number of elements of 4 bytes, found 6 bytes}}
+  grt.all_to_all_counts %a to %b by %c units 6 over tp : memref<16xf32> to memref<8xf32> by memref<2x2xi32>
+}
+
+// -----
+
+// all_to_all_counts, C2
+grt.func @f {
+  %a = grt.buffer input at 0 : memref<16xf32>
+  %b = grt.buffer output at 0 : memref<8xf32>
+  %c = grt.buffer data at 0 : memref<2x2xi32>
+  // expected-error @+1 {{expected a unit of a positive number of elements of 4 bytes, found 0 bytes}}
+  grt.all_to_all_counts %a to %b by %c units 0 over tp : memref<16xf32> to memref<8xf32> by memref<2x2xi32>
+}
+
+// -----
+
+// all_to_all_counts, C3
+grt.func @f {
+  %a = grt.buffer input at 0 : memref<16xf32>
+  %b = grt.buffer output at 0 : memref<8xf32>
+  %c = grt.buffer data at 0 : memref<2x3xi32>
+  // expected-error @+1 {{expected counts of type i32, members x members of at least 2, found 'memref<2x3xi32>'}}
+  grt.all_to_all_counts %a to %b by %c units 4 over tp : memref<16xf32> to memref<8xf32> by memref<2x3xi32>
+}
+
+// -----
+
+// all_to_all_counts, C3
+grt.func @f {
+  %a = grt.buffer input at 0 : memref<16xf32>
+  %b = grt.buffer output at 0 : memref<8xf32>
+  %c = grt.buffer data at 0 : memref<2x2xf32>
+  // expected-error @+1 {{expected counts of type i32, members x members of at least 2, found 'memref<2x2xf32>'}}
+  grt.all_to_all_counts %a to %b by %c units 4 over tp : memref<16xf32> to memref<8xf32> by memref<2x2xf32>
+}
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // grt.exchange
 //===----------------------------------------------------------------------===//

@@ -50,6 +50,7 @@ grt.func @gathered.backward {
   %shard = grt.buffer parameter at 0 : memref<64xf32>
   %sum = grt.buffer gradient at 0 : memref<64xf32>
   %exchanged = grt.buffer grad_out at 0 : memref<4x64xf32>
+  %counts = grt.buffer data at 0 : memref<4x4xi32>
   %full = grt.buffer transient at 0 : memref<4x64xf32>
   grt.begin %full : memref<4x64xf32>
   // CHECK: grt.all_gather %{{.*}} to %{{.*}} over sdp : memref<64xf32> to memref<4x64xf32>
@@ -64,6 +65,10 @@ grt.func @gathered.backward {
   grt.all_to_all %full to %exchanged over cp : memref<4x64xf32> to memref<4x64xf32>
   // CHECK: grt.shift %{{.*}} to %{{.*}} by 1 over cp : memref<4x64xf32> to memref<4x64xf32>
   grt.shift %full to %exchanged by 1 over cp : memref<4x64xf32> to memref<4x64xf32>
+  // CHECK: grt.all_reduce_max %{{.*}} over tp {label = "scale"} : memref<4x64xf32>
+  grt.all_reduce_max %full over tp {label = "scale"} : memref<4x64xf32>
+  // CHECK: grt.all_to_all_counts %{{.*}} to %{{.*}} by %{{.*}} units 256 over tp : memref<4x64xf32> to memref<4x64xf32> by memref<4x4xi32>
+  grt.all_to_all_counts %full to %exchanged by %counts units 256 over tp : memref<4x64xf32> to memref<4x64xf32> by memref<4x4xi32>
   grt.end %full : memref<4x64xf32>
   grt.return
 }

@@ -278,6 +278,42 @@ void AllToAllOp::getEffects(Effects &effects) {
   addOrderEffects(effects);
 }
 
+void AllReduceMaxOp::getEffects(Effects &effects) {
+  effects.emplace_back(MemoryEffects::Read::get(), &getBufferMutable());
+  effects.emplace_back(MemoryEffects::Write::get(), &getBufferMutable());
+  addOrderEffects(effects);
+}
+
+void AllToAllCountsOp::getEffects(Effects &effects) {
+  effects.emplace_back(MemoryEffects::Read::get(), &getSourceMutable());
+  effects.emplace_back(MemoryEffects::Read::get(), &getCountsMutable());
+  effects.emplace_back(MemoryEffects::Write::get(), &getDestinationMutable());
+  addOrderEffects(effects);
+}
+
+LogicalResult AllToAllCountsOp::verify() {
+  MemRefType source = getSource().getType(),
+             destination = getDestination().getType(),
+             counts = getCounts().getType();
+  if (source.getElementType() != destination.getElementType()) // (C1)
+    return emitOpError() << "expected one element type, found "
+                         << source.getElementType() << " in the source and "
+                         << destination.getElementType()
+                         << " in the destination";
+  const int64_t each = getElementBytes(source.getElementType());
+  if (getUnit() <= 0 || getUnit() > INT32_MAX || getUnit() % each != 0) // (C2)
+    return emitOpError() << "expected a unit of a positive number of elements "
+                            "of "
+                         << each << " bytes, found " << getUnit() << " bytes";
+  if (!counts.getElementType().isInteger(32) || counts.getRank() != 2 ||
+      counts.getDimSize(0) != counts.getDimSize(1) ||
+      counts.getDimSize(0) < 2) // (C3)
+    return emitOpError() << "expected counts of type i32, members x members of "
+                            "at least 2, found "
+                         << counts;
+  return success();
+}
+
 LogicalResult AllReduceOp::verify() {
   Type element = getBuffer().getType().getElementType();
   if (!isa<FloatType>(element))

@@ -60,7 +60,8 @@ streams::Operation describe(Operation *op, Memories &memories) {
   if (isa<BeginOp>(op))
     result.kind = streams::Operation::Kind::Begin;
   llvm::TypeSwitch<Operation *>(op)
-      .Case<AllReduceOp, AllGatherOp, ReduceScatterOp, AllToAllOp, ShiftOp>(
+      .Case<AllReduceOp, AllReduceMaxOp, AllGatherOp, ReduceScatterOp,
+            AllToAllOp, AllToAllCountsOp, ShiftOp>(
           [&](auto collective) { result.axis = int(collective.getAxis()); });
   SmallVector<MemoryEffects::EffectInstance> effects;
   if (auto interface = dyn_cast<MemoryEffectOpInterface>(op))
@@ -76,8 +77,9 @@ streams::Operation describe(Operation *op, Memories &memories) {
 
 Stream mlir::grt::getStream(Operation *op) {
   return llvm::TypeSwitch<Operation *, Stream>(op)
-      .Case<AllReduceOp, AllGatherOp, ReduceScatterOp, AllToAllOp, ShiftOp,
-            RecordOp, WaitOp>([](auto queued) { return queued.getStream(); })
+      .Case<AllReduceOp, AllReduceMaxOp, AllGatherOp, ReduceScatterOp,
+            AllToAllOp, AllToAllCountsOp, ShiftOp, RecordOp, WaitOp>(
+          [](auto queued) { return queued.getStream(); })
       .Default(Stream::Compute);
 }
 

@@ -142,6 +142,11 @@ private:
         number.add(llvm::bit_cast<uint64_t>(real));
     } else if (auto reduce = dyn_cast<AllReduceOp>(op)) {
       number.add(stringifyAxis(reduce.getAxis()));
+    } else if (auto largest = dyn_cast<AllReduceMaxOp>(op)) {
+      number.add(stringifyAxis(largest.getAxis()));
+    } else if (auto counted = dyn_cast<AllToAllCountsOp>(op)) {
+      number.add(stringifyAxis(counted.getAxis()));
+      number.add(uint64_t(counted.getUnit()));
     } else if (auto gather = dyn_cast<AllGatherOp>(op)) {
       number.add(stringifyAxis(gather.getAxis()));
     } else if (auto exchange = dyn_cast<AllToAllOp>(op)) {

@@ -213,8 +213,7 @@ FunctionBytes FunctionBytes::of(FuncOp func) {
   bytes.transient = func.getTransientBytes().value_or(0);
   bytes.gathered = alignBytes(func.getGatheredBytes().value_or(0));
   for (Operation &op : func.getBody().front()) {
-    if (!isa<AllReduceOp, AllGatherOp, ReduceScatterOp, AllToAllOp, ShiftOp>(
-            op))
+    if (!isCollective(&op))
       continue;
     for (Value operand : op.getOperands()) {
       BufferRef at = resolveBuffer(operand);

@@ -117,10 +117,15 @@ struct BufferRef {
 /// Follows `grt.view` ops to the buffer they look into.
 BufferRef resolveBuffer(Value value);
 
+/// True for collectives inside a layer function.
+inline bool isCollective(Operation *op) {
+  return isa<AllReduceOp, AllReduceMaxOp, AllGatherOp, ReduceScatterOp,
+             AllToAllOp, AllToAllCountsOp, ShiftOp>(op);
+}
+
 /// True for operations that may have kTextsBeginAttr.
 inline bool mayWaitForTexts(Operation *op) {
-  return isa<KernelOp, AllReduceOp, AllGatherOp, ReduceScatterOp, AllToAllOp,
-             ShiftOp>(op);
+  return isa<KernelOp>(op) || isCollective(op);
 }
 
 } // namespace mlir::grt

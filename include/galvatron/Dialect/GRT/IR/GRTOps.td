@@ -325,6 +325,53 @@ def GRT_AllToAllOp : GRT_CollectiveOp<"all_to_all"> {
   }];
 }
 
+def GRT_AllReduceMaxOp : GRT_CollectiveOp<"all_reduce_max"> {
+  let summary = "Takes the largest of a buffer over the group, in place";
+  let description = [{
+    Every element becomes the largest of the members', the same bits on all.
+    Elements are floating point or integers.
+
+    ```mlir
+    grt.all_reduce_max %t over tp {label = "scale"} : memref<64xf32>
+    ```
+  }];
+  let arguments = (ins GRT_Buffer:$buffer, GRT_AxisAttr:$axis,
+                       OptionalAttr<StrAttr>:$label, GRT_OnStream:$stream);
+  let assemblyFormat = [{
+    $buffer `over` $axis (`on` $stream^)? attr-dict `:` type($buffer)
+  }];
+  let hasVerifier = 0;
+}
+
+def GRT_AllToAllCountsOp : GRT_CollectiveOp<"all_to_all_counts"> {
+  let summary = "Exchanges blocks of counted units between the members of an axis";
+  let description = [{
+    As `grt.all_to_all`, with blocks of their own sizes: member `i` sends
+    `counts[i][j]` units of `unit` bytes, 0 or more, to member `j`. Blocks stand
+    one behind the other in both buffers, which have the sizes that they may need
+    at most. The counts are the same on all members, and the host reads them at
+    the call.
+
+    Constraints:
+    - (C1) both buffers have one element type.
+    - (C2) `unit` is a positive number of whole elements.
+    - (C3) the counts are i32, a square of at least 2 members.
+
+    ```mlir
+    grt.all_to_all_counts %rows to %owned by %counts units 256 over tp
+      : memref<64x64xf32> to memref<128x64xf32> by memref<4x4xi32>
+    ```
+  }];
+  let arguments = (ins GRT_Buffer:$source, GRT_Buffer:$destination,
+                       GRT_Buffer:$counts, GRT_Int:$unit, GRT_AxisAttr:$axis,
+                       OptionalAttr<StrAttr>:$label, GRT_OnStream:$stream);
+  let assemblyFormat = [{
+    $source `to` $destination `by` $counts `units` $unit `over` $axis
+    (`on` $stream^)? attr-dict
+    `:` type($source) `to` type($destination) `by` type($counts)
+  }];
+}
+
 def GRT_ShiftOp : GRT_CollectiveOp<"shift"> {
   let summary = "Passes a buffer on to a member of an axis, around it";
   let description = [{
