@@ -279,6 +279,22 @@ TEST(ManifestKeys, PlacesThatMeetAreRefused) {
                 .find("bytes of input of layer 'layer2' at " +
                       layers[2]["stash"].dump()),
             std::string::npos);
+  // Backward temporaries may lie where layers behind keep values, unless weight
+  // parts need these later.
+  auto moveBehind = [&](bool splits) {
+    return refusalOf([&](Json &m) {
+      Json &of = m["roles"][0]["layers"];
+      of[1]["transient"] = of[2]["stash"];
+      of[1]["transient-bytes"] = layers[2]["input-bytes"];
+      if (splits)
+        of[1]["weight"] = of[1]["backward"];
+    });
+  };
+  const std::string temporaries =
+      "bytes of backward temporaries of layer 'layer1' at " +
+      layers[2]["stash"].dump();
+  EXPECT_EQ(moveBehind(false).find(temporaries), std::string::npos);
+  EXPECT_NE(moveBehind(true).find(temporaries), std::string::npos);
 }
 
 } // namespace
