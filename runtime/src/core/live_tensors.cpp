@@ -97,9 +97,7 @@ public:
       checkFront();
       if (manifest.hasPacks)
         checkStash();
-      checkTemporaries();
       set = behind();
-      checkTemporaries();
       if (number + 1 < chunk.endLayer())
         goOn();
     }
@@ -246,6 +244,15 @@ private:
     return result;
   }
 
+  void checkApart(const LiveSet &tensors, const PassingTensor &passing) const {
+    for (const LiveTensor &tensor : tensors)
+      if (!tensor.isElsewhere &&
+          overlap({tensor.slot, tensor.bytes}, {passing.slot, passing.bytes}))
+        refuse("passes: expected a tensor apart from " +
+               rangeText(tensor.slot, tensor.bytes) + " of the slot, found " +
+               rangeText(passing.slot, passing.bytes));
+  }
+
   /// What the layer makes, and behind it what passes.
   LiveSet behind() const {
     const Layer &layer = at();
@@ -261,7 +268,7 @@ private:
       if (tensor.behind != endOfSet(result))
         refuse("passes: expected a tensor at " + str(endOfSet(result)) +
                " behind the layer, found one at " + str(tensor.behind));
-      checkApart(result, {tensor.slot, tensor.bytes}, "a tensor that passes");
+      checkApart(result, tensor);
       result.push_back({tensor.behind, tensor.bytes, tensor.slot});
     }
     if (!hasSizeOf(result, outputBytes(manifest, role, number)))
@@ -295,33 +302,6 @@ private:
         }))
       refuse("expected exchange '" + exchange.name + "' to move the tensors " +
              textOfTensors(set) + ", found " + textOfTensors(moved));
-  }
-
-  //===--------------------------------------------------------------------===//
-  // In a slot
-  //===--------------------------------------------------------------------===//
-
-  void checkApart(const LiveSet &tensors, const Extent &extent,
-                  const std::string &what) const {
-    for (const LiveTensor &tensor : tensors)
-      if (!tensor.isElsewhere && overlap({tensor.slot, tensor.bytes}, extent))
-        refuse("expected " + what + " apart from the tensor " +
-               rangeText(tensor.slot, tensor.bytes) + " of the slot, found " +
-               rangeText(extent.offset, extent.bytes));
-  }
-
-  /// What the forward function uses is apart from the set; that of others is
-  /// apart from all that layers keep (checkArena).
-  void checkTemporaries() const {
-    const Layer &layer = at();
-    if (!chunk.forwardOnly)
-      return;
-    checkApart(set,
-               {layer.forwardTransient,
-                alignUp(layer.stashBytes) + layer.forwardTransientBytes},
-               "temporaries");
-    checkApart(set, {layer.forwardGathered.offset, layer.forwardGathered.bytes},
-               "gathered parameters");
   }
 
   const Manifest &manifest;

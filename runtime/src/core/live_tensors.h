@@ -24,9 +24,7 @@ namespace grt {
 ///  - the sets are as large as the layers on both sides say, and what a layer
 ///    holds is as large as what is put there;
 ///  - exchanges move these tensors and no others;
-///  - tensors of one set are apart in the slot, and in a chunk that runs
-///  forward
-///    only, whose layers keep nothing, apart from what functions use.
+///  - tensors of one set are apart in the slot.
 ///
 /// So bytes that were written are read as the tensor that was written there.
 void checkLiveTensors(const Manifest &manifest, const Role &role,
