@@ -11,6 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "changed_manifests.h"
 #include "recording.h"
 #include "reference_backend.h"
 #include "test_program.h"
@@ -261,6 +262,30 @@ TEST(ChangedPrograms, PlacesOfCommands) {
               row + ", step");
   }
   EXPECT_GE(count.refused, count.all * 9 / 10) << count.all;
+}
+
+/// The head reads the input of the layer in front of it, which lives as well
+/// and is as large as its output.
+TEST(ChangedPrograms, AnInputThatIsAnotherTensor) {
+  auto judgeInput = [](size_t holder) {
+    ModelPlan changed;
+    changed.changeTables = [&](gvx::Tables &tables) {
+      Json m = Json::parse(tables.manifest);
+      Json &layers = m["roles"][0]["layers"], &head = layers[2];
+      const Json bytes = head["input-bytes"];
+      head["front-bytes"] = bytes;
+      head["behind-bytes"] = 0;
+      head["inputs"] = {{layers[holder]["stash"], 0, bytes}};
+      tables.manifest = m.dump();
+    };
+    return judgeOf(changed);
+  };
+  EXPECT_EQ(judgeInput(2).refusal, "");
+  const std::string refusal = judgeInput(1).refusal;
+  EXPECT_NE(refusal.find("layer 'layer2': input 0: expected a tensor that "
+                         "lives in front of the layer, "),
+            std::string::npos)
+      << refusal;
 }
 
 //===----------------------------------------------------------------------===//

@@ -55,6 +55,19 @@ TEST(KernelList, NamesAndNumbers) {
     EXPECT_TRUE(names.insert(form.name).second) << form.name;
 }
 
+/// Programs are printed before anything has checked them.
+TEST(KernelList, BuffersOfAnyIntegers) {
+  for (int64_t any : {INT64_MIN, int64_t(-1), INT64_MAX})
+    for (uint32_t kernel = 0; kernel < GRT_KERNEL_COUNT; ++kernel) {
+      const std::vector<int64_t> ints(kernelInts(kernel).size(), any);
+      for (const KernelBuffer &buffer :
+           buffersOf(kernel, ints.data(), ints.size(), 16)) {
+        EXPECT_GE(buffer.reach(), 0) << kernelForms[kernel].name;
+        EXPECT_GE(buffer.most(), buffer.reach()) << kernelForms[kernel].name;
+      }
+    }
+}
+
 TEST(KernelList, IntegersHaveTheOrderOfTheAbi) {
   EXPECT_EQ(integersOf(GRT_KERNEL_GEMM), "M N K transA transB acc hasBias");
   EXPECT_EQ(integersOf(GRT_KERNEL_EMBEDDING_GRAD),

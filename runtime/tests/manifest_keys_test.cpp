@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "changed_manifests.h"
+#include "core/program_check.h"
 #include "grt/program_file.h"
 #include "grt/session.h"
 #include "reference_backend.h"
@@ -279,6 +280,64 @@ TEST(ManifestKeys, PlacesThatMeetAreRefused) {
                 .find("bytes of input of layer 'layer2' at " +
                       layers[2]["stash"].dump()),
             std::string::npos);
+  // Backward temporaries may lie where layers behind keep values, unless weight
+  // parts need these later.
+  auto moveBehind = [&](bool splits) {
+    return refusalOf([&](Json &m) {
+      Json &of = m["roles"][0]["layers"];
+      of[1]["transient"] = of[2]["stash"];
+      of[1]["transient-bytes"] = layers[2]["input-bytes"];
+      if (splits)
+        of[1]["weight"] = of[1]["backward"];
+    });
+  };
+  const std::string temporaries =
+      "bytes of backward temporaries of layer 'layer1' at " +
+      layers[2]["stash"].dump();
+  EXPECT_EQ(moveBehind(false).find(temporaries), std::string::npos);
+  EXPECT_NE(moveBehind(true).find(temporaries), std::string::npos);
+}
+
+/// The fault of a compiled program with a changed manifest, in its commands.
+std::string faultOfStreams(const std::function<void(Json &)> &change) {
+  const std::string file = compiled("streams");
+  Json m = Json::parse(manifestOf(file));
+  change(m["roles"][0]["layers"]);
+  std::shared_ptr<const Program> program;
+  EXPECT_EQ(loadRefusal(withManifest(file, m.dump()), program), "");
+  return program ? unprovable(program->manifest(), program->file()) : "";
+}
+
+/// Functions run beside gathers for the layers that run next.
+TEST(ManifestKeys, WhatFunctionsUseIsApartFromGatheredParameters) {
+  EXPECT_EQ(faultOfStreams([](Json &) {}), "");
+  auto expectFault = [](const std::function<void(Json &)> &change,
+                        const std::string &message) {
+    const std::string fault = faultOfStreams(change);
+    EXPECT_NE(fault.find(message), std::string::npos)
+        << "expected " << message << ", found " << fault;
+  };
+  const char *temporaries = "expected the layer's temporaries [";
+  for (size_t gathered : {1, 2})
+    expectFault(
+        [&](Json &layers) {
+          layers[1]["forward-transient"] =
+              layers[gathered]["forward-gathered"]["offset"];
+        },
+        temporaries);
+  expectFault(
+      [](Json &layers) {
+        layers[1]["transient"] = layers[1]["backward-gathered"]["offset"];
+      },
+      temporaries);
+  // For the layer in front, while the layer's backward function runs.
+  expectFault(
+      [](Json &layers) {
+        const int64_t kept = layers[2]["stash"].get<int64_t>() +
+                             layers[2]["input-bytes"].get<int64_t>();
+        layers[1]["backward-gathered"]["offset"] = kept;
+      },
+      "expected the layer's kept values [");
 }
 
 } // namespace

@@ -400,14 +400,20 @@ kernels::Facts<K> factsOf(const int64_t *ints, size_t count,
 }
 
 /// The buffers of a call with these integers, in order; optional ones only up
-/// to the number `given`.
+/// to the number `given`. Integers may be any: those of no size count as the
+/// nearest one.
 inline KernelBuffers buffersOf(uint32_t kernel, const int64_t *ints,
                                size_t count, size_t given,
                                bool isNarrow = false) {
   return visitKernel(kernel, [&](auto k) {
+    constexpr size_t named = sizeof(typename decltype(k)::Ints) / sizeof(*ints);
+    int64_t sizes[named + 1] = {};
+    const size_t known = count < named ? count : named;
+    for (size_t i = 0; i < known; ++i)
+      sizes[i] = ints[i] < 0 ? 0 : ints[i] > mostSize ? mostSize : ints[i];
     KernelBuffers found;
     for (const KernelBuffer &buffer :
-         factsOf<decltype(k)>(ints, count, isNarrow).buffers())
+         factsOf<decltype(k)>(sizes, known, isNarrow).buffers())
       if (buffer.isThere && (!buffer.isOptional || found.size() < given))
         found.push_back(buffer);
     return found;

@@ -16,7 +16,9 @@
 #include "core/layout.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -172,43 +174,67 @@ struct Used {
   Extent extent;
 };
 
+/// What a function of a layer uses while it runs, by direction.
+std::array<Used, 2> usedForward(const Layer &layer) {
+  return {Used{"forward temporaries",
+               {layer.forwardTransient, layer.forwardTransientBytes}},
+          Used{"parameters gathered for forward",
+               {layer.forwardGathered.offset, layer.forwardGathered.bytes}}};
+}
+std::array<Used, 2> usedBackward(const Layer &layer) {
+  return {Used{"backward temporaries",
+               {layer.transient,
+                alignUp(layer.recomputeStashBytes) + layer.transientBytes}},
+          Used{"parameters gathered for backward",
+               {layer.backwardGathered.offset, layer.backwardGathered.bytes}}};
+}
+
+void checkUsed(const ApartExtents &others, const std::array<Used, 2> &used,
+               const Layer &layer) {
+  for (const Used &each : used)
+    others.check(std::string(each.what) + " of layer '" + layer.name + "'",
+                 each.extent);
+}
+
+/// What a layer keeps in a slot, or in that of layers that are away; it is
+/// temporary in a chunk without backward pass.
+Extent keptBy(const Layer &layer) {
+  if (layer.forwardOnly)
+    return {};
+  return {layer.stash, alignUp(layer.inputBytes) + layer.stashBytes};
+}
+
+/// The forward function writes the next layer's input.
+void checkNextInput(const Role &role, const Layer &layer, const Layer &next) {
+  if (layer.output != OutputKind::Slot || next.keptAway)
+    return;
+  ApartExtents input("slots of " + stageText(role));
+  input.add("input of layer '" + next.name + "'",
+            {next.stash, next.inputBytes});
+  checkUsed(input, usedForward(layer), layer);
+}
+
 /// Checks that the values that a chunk's layers keep in a slot are apart, and
 /// that the bytes that functions use are apart from those of their own layer
-/// and of the layers in front.
+/// and of the layers in front. Where the weight parts of a backward pass run
+/// behind all of it, they need what every layer keeps until then.
 void checkSlot(const Role &role, const Chunk &chunk) {
+  const std::span<const Layer> layers =
+      std::span(role.layers).subspan(chunk.firstLayer, chunk.layerCount);
   ApartExtents kept("slots of " + stageText(role));
-  auto keptBy = [&](const Layer &layer) -> Extent {
-    // Elsewhere if it is away, and temporary in a chunk without backward pass.
-    if (layer.keptAway || layer.forwardOnly)
-      return {};
-    return {layer.stash, alignUp(layer.inputBytes) + layer.stashBytes};
-  };
-  for (size_t i = chunk.firstLayer; i < chunk.endLayer(); ++i) {
-    const Layer &layer = role.layers[i];
-    const std::string of = " of layer '" + layer.name + "'";
-    kept.add("kept values" + of, keptBy(layer));
-    const Used used[] = {
-        {"backward temporaries",
-         {layer.transient,
-          alignUp(layer.recomputeStashBytes) + layer.transientBytes}},
-        {"forward temporaries",
-         {layer.forwardTransient, layer.forwardTransientBytes}},
-        {"parameters gathered for forward",
-         {layer.forwardGathered.offset, layer.forwardGathered.bytes}},
-        {"parameters gathered for backward",
-         {layer.backwardGathered.offset, layer.backwardGathered.bytes}}};
-    for (const Used &each : used)
-      kept.check(each.what + of, each.extent);
-    // The forward function writes the next layer's input.
-    if (layer.output != OutputKind::Slot || role.layers[i + 1].keptAway)
-      continue;
-    ApartExtents forward("slots of " + stageText(role));
-    const Layer &next = role.layers[i + 1];
-    forward.add("input of layer '" + next.name + "'",
-                {next.stash, next.inputBytes});
-    for (size_t u : {1, 2})
-      forward.check(used[u].what + of, used[u].extent);
+  ApartExtents keptAway("away slot of " + stageText(role));
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const Layer &layer = layers[i];
+    (layer.keptAway ? keptAway : kept)
+        .add("kept values of layer '" + layer.name + "'", keptBy(layer));
+    checkUsed(kept, usedBackward(layer), layer);
+    checkUsed(kept, usedForward(layer), layer);
+    if (i + 1 < layers.size())
+      checkNextInput(role, layer, layers[i + 1]);
   }
+  if (std::ranges::any_of(layers, [](auto &each) { return each.weight >= 0; }))
+    for (const Layer &layer : layers)
+      checkUsed(kept, usedBackward(layer), layer);
 }
 
 } // namespace

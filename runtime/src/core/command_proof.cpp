@@ -606,7 +606,7 @@ private:
   void call(const gvx::Command &row) {
     ++calls;
     const size_t number = size_t(row.layer);
-    lastCalled = number;
+    const std::optional<size_t> before = std::exchange(lastCalled, number);
     const Layer &at = role.layers[number];
     Done &of = layer(row);
     if (count(row)++)
@@ -620,6 +620,8 @@ private:
                       "it, and that it is waited for");
       read({inSlot(role.slots.offset + full.offset), full.bytes});
     }
+    if (isPass())
+      checkTemporaries(at, row.phase);
     switch (row.phase) {
     case LayerPhase::Forward:
       return callForward(number);
@@ -628,7 +630,8 @@ private:
         refuse("expected it before the layer's backward function");
       return readInputs(number);
     case LayerPhase::Backward:
-      if (at.recompute >= 0 && !of.phases[size_t(LayerPhase::Recompute)])
+      if (at.recompute >= 0 &&
+          (!of.phases[size_t(LayerPhase::Recompute)] || before != number))
         refuse("expected the layer's values to be made again before it");
       return callBackward(number);
     case LayerPhase::Weight:
@@ -644,6 +647,30 @@ private:
       if (!awaitedHome && !role.layers[chunk.firstLayer].updatesOnDevice)
         refuse("expected 'await home' before it");
     }
+  }
+
+  /// What a function uses while it runs, and what its layer keeps besides its
+  /// input, is apart from all that lives: besides values, parameters that are
+  /// gathered for it or for the layer that runs next.
+  void checkTemporaries(const Layer &layer, LayerPhase phase) {
+    Extent used{layer.transient,
+                alignUp(layer.recomputeStashBytes) + layer.transientBytes};
+    if (phase == LayerPhase::Forward)
+      used = {layer.forwardTransient,
+              (layer.forwardOnly ? alignUp(layer.stashBytes) : 0) +
+                  layer.forwardTransientBytes};
+    used.offset = inSlot(role.slots.offset + used.offset);
+    expectFree("temporaries", used);
+    if (!layer.forwardOnly)
+      expectFree("kept values",
+                 {keptAt(layer) + alignUp(layer.inputBytes), layer.stashBytes});
+  }
+  void expectFree(const char *what, const Extent &extent) {
+    if (live.meets(extent.offset, extent.offset + extent.bytes))
+      refuse(std::string("expected the layer's ") + what + ' ' +
+             textOf(extent) +
+             " apart from what lives, found a part of them "
+             "live");
   }
 
   void readInputs(size_t number) {

@@ -24,6 +24,7 @@ namespace grt {
 ///    it needs, or where its buffers are not waited for;
 ///  - a place in the arena that is begun where another one lives, is written or
 ///    ended where nothing lives, or still lives when all is done;
+///  - temporaries of a function where something lives;
 ///  - an input, a gradient, gathered parameters or a message that nothing has
 ///    written before it is read;
 ///  - gradients that are not summed once, parameters that are not updated once,

@@ -307,18 +307,19 @@ public:
   /// The functions of a layer, as they follow each other.
   void look(const Role &role, size_t number) {
     const Layer &layer = role.layers[number];
+    const std::vector<uint64_t> outputs = outputsOf(manifest, role, number);
+    const std::vector<uint64_t> inputs = inputsOf(layer);
     if (!seen.insert({layer.forward, layer.recompute, layer.backward,
-                      layer.weight, layer.norm, layer.update})
+                      layer.weight, layer.norm, layer.update, outputs, inputs})
              .second)
       return;
     HandedOn kept;
     kept.written[GRT_REGION_STASH];
-    prove(layer.forward, kept, GRT_REGION_OUTPUT,
-          outputsOf(manifest, role, number));
+    prove(layer.forward, kept, GRT_REGION_OUTPUT, outputs);
     if (!layer.forwardOnly) {
       // Again, with what it kept at first.
       prove(layer.recompute, kept, GRT_REGION_OUTPUT, {});
-      prove(layer.backward, kept, GRT_REGION_GRAD_OUT, inputsOf(layer));
+      prove(layer.backward, kept, GRT_REGION_GRAD_OUT, inputs);
       prove(layer.weight, kept, std::nullopt, {});
     }
     HandedOn nothing;
@@ -329,15 +330,12 @@ public:
   std::string wrong;
 
 private:
-  /// Bytes of the tensors that a forward function makes. Nothing is said of
-  /// one beside others that pass the layer.
+  /// Bytes of the tensors that a forward function makes.
   static std::vector<uint64_t> outputsOf(const Manifest &manifest,
                                          const Role &role, size_t number) {
     const Layer &layer = role.layers[number];
     if (!layer.outputs.empty() || layer.output == OutputKind::Loss)
       return layer.outputs;
-    if (!layer.passes.empty())
-      return {};
     return {outputBytes(manifest, role, number)};
   }
   /// Those that a backward function makes gradients of.
@@ -381,7 +379,9 @@ private:
 
   const Manifest &manifest;
   const ProgramFile &program;
-  std::set<std::tuple<int, int, int, int, int, int>> seen;
+  std::set<std::tuple<int, int, int, int, int, int, std::vector<uint64_t>,
+                      std::vector<uint64_t>>>
+      seen;
 };
 
 } // namespace

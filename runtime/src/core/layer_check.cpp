@@ -488,36 +488,6 @@ std::string wrongTies(const Manifest &manifest) {
   return "";
 }
 
-/// What is in front of a layer is what passes the one before it, where that has
-/// it, and what that makes.
-std::string wrongPasses(const Role &role, const Chunk &chunk) {
-  for (size_t l = chunk.firstLayer; l + 1 < chunk.endLayer(); ++l) {
-    const Layer &layer = role.layers[l], &next = role.layers[l + 1];
-    std::set<std::pair<uint64_t, uint64_t>> fronts;
-    for (const InputTensor &input : next.inputs)
-      fronts.insert({input.front, input.bytes});
-    for (const PassingTensor &tensor : next.passes)
-      fronts.insert({tensor.front, tensor.bytes});
-    if (next.inputs.empty())
-      fronts.insert({0, next.inputBytes});
-    const std::string place = "layer '" + next.name + "': expected ";
-    // Where strategies differ between them ranks have other samples.
-    for (const PassingTensor &tensor : layer.passes)
-      if (layer.forwardReshard < 0 &&
-          !fronts.contains({tensor.behind, tensor.bytes}))
-        return place + "the " + str(tensor.bytes) +
-               " bytes in front of it at " + str(tensor.behind) +
-               " that pass '" + layer.name + "', found none there";
-    const size_t made =
-        layer.passes.size() + std::max<size_t>(layer.outputs.size(), 1);
-    if (fronts.size() != made)
-      return place + "the " + str(made) +
-             " tensors in front of it that pass '" + layer.name +
-             "' or that it makes, found " + str(fronts.size());
-  }
-  return "";
-}
-
 /// Every step has its norm and every evaluation its micro-batches, whatever the
 /// order of tasks.
 std::string wrongParts(const grt_schedule &schedule, const Manifest &manifest,
@@ -555,10 +525,6 @@ std::string wrongLayers(const Manifest &manifest, const ProgramFile &program) {
     return wrong;
   if (std::string wrong = wrongTies(manifest); !wrong.empty())
     return wrong;
-  for (const Role &role : manifest.roles)
-    for (const Chunk &chunk : role.chunks)
-      if (std::string wrong = wrongPasses(role, chunk); !wrong.empty())
-        return wrong;
   for (size_t r = 0; r < manifest.roles.size(); ++r)
     if (std::string wrong =
             wrongParts(program.schedules()[r], manifest, manifest.roles[r]);

@@ -8,6 +8,7 @@
 #include "core/layout.h"
 #include "base/error.h"
 #include "core/exchange_check.h"
+#include "core/live_tensors.h"
 
 #include <algorithm>
 #include <array>
@@ -697,6 +698,9 @@ void checkWiring(const Manifest &manifest) {
       checkPack(manifest, chunks, chunks[i]);
     else
       checkBetweenChunks(manifest, chunks, i);
+  for (const Role &role : manifest.roles)
+    for (const Chunk &chunk : role.chunks)
+      checkLiveTensors(manifest, role, chunk);
   for (const Tie &tie : manifest.ties)
     tieTables(manifest, tie, {});
 }
