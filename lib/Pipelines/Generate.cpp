@@ -28,8 +28,8 @@ llvm::Expected<GenerateOptions> GenerateOptions::parse(llvm::StringRef text) {
   if (!isGood)
     return makeError(
         "option --generate: expected BATCH,PROMPT,LENGTH, texts at "
-        "a time, tokens of a prompt and tokens behind it, each at "
-        "least 1, found '" +
+        "a time, tokens of a prompt and tokens behind it, each from 1 "
+        "to 2147483647, found '" +
         text + "'");
   return options;
 }

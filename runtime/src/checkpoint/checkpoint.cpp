@@ -546,8 +546,9 @@ void CheckpointReader::locate(std::vector<SafetensorsFile> opened, bool exact) {
               shapeText(stored.shape) + ", expected " + shapeText(shape));
     const char *type = safetensorsType(place.entry.dtype);
     // A program that generates may round the weights, as training does not go
-    // on from them.
-    const grt_dtype widest = generates ? GRT_F64 : place.entry.dtype;
+    // on from them, nor from tables that say themselves what they hold.
+    const grt_dtype widest =
+        generates || isMadeAlone(place) ? GRT_F64 : place.entry.dtype;
     if (exact ? stored.dtype != type : !widensTo(stored.dtype, widest))
       invalid("'" + path + "': tensor '" + name + "' has dtype " +
               stored.dtype + ", expected " + type);

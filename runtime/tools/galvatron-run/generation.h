@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <set>
+#include <string>
 #include <vector>
 
 /// The rules of where texts end and how their tokens are chosen.
@@ -20,6 +21,9 @@ struct GenerationRules {
   uint64_t mostTokens = 64; ///< behind a prompt
   /// Tokens that end a text; none of them is part of it.
   std::set<int32_t> ends;
+  /// The fields of a generation_config.json that choose other tokens and are
+  /// not read; "" if there are none.
+  std::string unread;
   /// The first token of every text; -1: whichever the model says.
   int32_t forced = -1;
   Sampling sampling;

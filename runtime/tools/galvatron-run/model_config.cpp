@@ -12,12 +12,23 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <set>
 
 namespace {
 
 using ConfigJson = nlohmann::json;
+
+/// Tokens that stand around what a decoder writes behind an encoder.
+constexpr const char *tokensAroundText[] = {"decoder_start_token_id",
+                                            "eos_token_id", "pad_token_id"};
+
+bool standsAroundText(const std::string &field) {
+  return std::ranges::find(tokensAroundText, field) !=
+         std::end(tokensAroundText);
+}
 
 /// Fields that change nothing of a model that has its weights: notes of the
 /// library, what it generates with, and how weights begin.
@@ -77,7 +88,8 @@ bool changesNothing(const std::string &field) {
       "typical_p",
       "use_bfloat16",
       "use_cache"};
-  return field.starts_with("_") || field.ends_with("_token_id") ||
+  return field.starts_with("_") ||
+         (field.ends_with("_token_id") && !standsAroundText(field)) ||
          others.count(field);
 }
 
@@ -108,6 +120,11 @@ void unifyRotations(ConfigJson &config) {
 
 /// Leaves out what a configuration has and its model does not use.
 void leaveUnused(ConfigJson &config) {
+  // Of a decoder alone these are a matter of the tokenizer.
+  if (config.value("is_encoder_decoder", ConfigJson(true)) == false ||
+      !config.contains("decoder_start_token_id"))
+    for (const char *field : tokensAroundText)
+      config.erase(field);
   std::erase_if(config.get_ref<ConfigJson::object_t &>(),
                 [](const auto &field) { return changesNothing(field.first); });
   // A rotation has no table of positions that could end.

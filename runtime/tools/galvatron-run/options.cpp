@@ -564,7 +564,8 @@ Status parseOptions(int count, char **arguments, Options &options) {
   if (!options.steps && options.generates() && options.data.files.empty())
     options.steps = 0;
   if (!options.steps)
-    return Status(2, "expected --steps=N, or --evaluate");
+    return Status(2, "expected --steps=N or --evaluate, or --generate=TEXT or "
+                     "--prompts=FILE of a program that generates");
   if (*options.steps > 0 && options.data.files.empty())
     return Status(2, "expected --data=FILE");
   if (options.validateEvery && options.data.files.empty())

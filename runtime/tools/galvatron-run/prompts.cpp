@@ -57,18 +57,6 @@ std::vector<GivenText> readTexts(const std::string &path) {
   return texts;
 }
 
-/// The file that says how to generate; empty: none does.
-std::string configPath(const Options &options) {
-  if (!options.generationConfig.empty() || options.init.empty())
-    return options.generationConfig;
-  std::error_code missing;
-  const std::filesystem::path init = options.init;
-  const std::filesystem::path folder =
-      std::filesystem::is_directory(init, missing) ? init : init.parent_path();
-  const std::filesystem::path found = folder / "generation_config.json";
-  return std::filesystem::exists(found, missing) ? found.string() : "";
-}
-
 /// Reads one number of the file, if it has one that is not null.
 template <class T>
 void readNumber(const nlohmann::json &config, const char *key,
@@ -79,8 +67,8 @@ void readNumber(const nlohmann::json &config, const char *key,
   if (!value.is_number() || value.get<double>() < least ||
       value.get<double>() > most)
     invalid(path + ": expected \"" + key + "\" to be a number from " +
-            std::to_string(least) + " to " + std::to_string(most) + ", found " +
-            value.dump());
+            nlohmann::json(least).dump() + " to " +
+            nlohmann::json(most).dump() + ", found " + value.dump());
   result = value.get<T>();
 }
 
@@ -98,14 +86,45 @@ void addEnds(const nlohmann::json &value, const std::string &path,
   ends.insert(value.get<int32_t>());
 }
 
+/// Names the fields of the file that choose other tokens in the library and are
+/// not read here, "" if it has none but at values that say nothing.
+std::string unreadFields(const nlohmann::json &config) {
+  const std::pair<const char *, nlohmann::json> plain[] = {
+      {"num_beams", 1},
+      {"num_beam_groups", 1},
+      {"penalty_alpha", 0},
+      {"repetition_penalty", 1},
+      {"encoder_repetition_penalty", 1},
+      {"no_repeat_ngram_size", 0},
+      {"encoder_no_repeat_ngram_size", 0},
+      {"min_length", 0},
+      {"min_new_tokens", 0},
+      {"min_p", 0},
+      {"typical_p", 1},
+      {"suppress_tokens", nullptr},
+      {"begin_suppress_tokens", nullptr},
+      {"bad_words_ids", nullptr},
+      {"forced_decoder_ids", nullptr},
+      {"forced_eos_token_id", nullptr}};
+  std::string names;
+  for (const auto &[name, value] : plain)
+    if (config.contains(name) && !config[name].is_null() &&
+        config[name] != value)
+      names += (names.empty() ? "" : ", ") + std::string(name);
+  return names;
+}
+
 /// Takes from the file what no option says.
 void readConfig(const std::string &path, const Options &options,
                 int64_t vocabulary, bool hasEncoder, GenerationRules &rules) {
   std::ifstream file(path);
+  if (!file)
+    invalid("cannot read '" + path + "'");
   const nlohmann::json config =
       nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object())
     invalid("'" + path + "': expected a JSON object");
+  rules.unread = unreadFields(config);
   if (options.endToken.empty() && config.contains("eos_token_id") &&
       !config["eos_token_id"].is_null())
     addEnds(config["eos_token_id"], path, vocabulary, rules.ends);
@@ -154,6 +173,17 @@ void readSources(const Options &options, const Program &program,
 
 } // namespace
 
+std::string generationConfigPath(const Options &options) {
+  if (!options.generationConfig.empty() || options.init.empty())
+    return options.generationConfig;
+  std::error_code missing;
+  const std::filesystem::path init = options.init;
+  const std::filesystem::path folder =
+      std::filesystem::is_directory(init, missing) ? init : init.parent_path();
+  const std::filesystem::path found = folder / "generation_config.json";
+  return std::filesystem::exists(found, missing) ? found.string() : "";
+}
+
 Status encodeSource(const std::string &place, const Program &program,
                     const TextCoding &text, const DecoderTokens &around,
                     const std::string &source, std::vector<int32_t> &tokens) {
@@ -181,7 +211,7 @@ Status readPrompts(const Options &options, const Program &program,
     result.rules.sampling = options.sampling;
     if (text.end() >= 0)
       result.rules.ends.insert(text.end());
-    if (const std::string path = configPath(options); !path.empty())
+    if (const std::string path = generationConfigPath(options); !path.empty())
       readConfig(path, options, program.vocabularySize(),
                  program.cachesSources(), result.rules);
     const std::vector<GivenText> texts =

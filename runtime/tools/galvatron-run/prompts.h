@@ -24,6 +24,9 @@ struct KeptPrompts {
   GenerationRules rules;
 };
 
+/// The file that says how to generate; "" if there is none.
+std::string generationConfigPath(const Options &options);
+
 /// Makes of a text the tokens that an encoder reads: those that the tokenizer
 /// puts around it, or else the end that it was trained with, are among them.
 /// ExitInvalid, with `place` in front, where it has none or too many.

@@ -79,6 +79,9 @@ Status checkAgainstProgram(const Options &options, const Program &program,
     return notOf("--eps");
   if (program.cacheRows())
     return checkKept(options, program);
+  if (!options.generationConfig.empty())
+    return Status(2, "--generation-config: expected a program that keeps keys "
+                     "and values, as galvatron-compile --generate makes them");
   if (!options.prompts.empty())
     return Status(2,
                   "--prompts: expected a program that keeps keys and values, "
@@ -424,6 +427,9 @@ void Run::tellBeginning() {
     report->warn(other);
   for (const std::string &note : beginning.notes)
     report->note(note);
+  if (!kept.rules.unread.empty())
+    report->warn("'" + generationConfigPath(options) +
+                 "': not read: " + kept.rules.unread);
   if (!versions.empty())
     report->warn(versions);
   if (!roundsAlike)
@@ -482,9 +488,21 @@ void Run::save() {
   Status saved = session->save(options.save, options.merge);
   outcome.add(saved);
   saves = bool(saved);
-  if (saved)
-    report->wrote(savesAdapters(options, *program) ? "adapters" : "model",
-                  options.save);
+  if (!saved)
+    return;
+  const bool areAdapters = savesAdapters(options, *program);
+  report->wrote(areAdapters ? "adapters" : "model", options.save);
+  // Who generates with the model goes by what came with its weights.
+  const std::string rules = generationConfigPath(options);
+  std::error_code failed;
+  if (leads && !areAdapters && !rules.empty())
+    std::filesystem::copy_file(rules,
+                               std::filesystem::path(options.save) /
+                                   std::filesystem::path(rules).filename(),
+                               std::filesystem::copy_options::skip_existing,
+                               failed);
+  if (failed)
+    report->warn("'" + rules + "' is not copied: " + failed.message());
 }
 
 void Run::validateAndGenerate() {
@@ -514,19 +532,23 @@ void Run::validateAndGenerate() {
 
 void Run::continuePrompts() {
   GenerationCost cost;
+  // Texts are told in their order, each as soon as those before it are there.
+  std::vector<bool> isThere(kept.prompts.size(), false);
+  size_t told = 0;
   Status written = continueTexts(
       kept.prompts, kept.rules, *session,
       [&](size_t number, const std::vector<int32_t> &tokens) {
         kept.continuations[number] = tokens;
+        isThere[number] = true;
+        for (; told < isThere.size() && isThere[told]; ++told)
+          report->generated(kept.texts[told],
+                            continuationText(*text, kept.prompts[told].tokens,
+                                             kept.continuations[told]));
       },
       cost);
   outcome.add(written);
   if (!written)
     return;
-  for (size_t i = 0; i < kept.prompts.size(); ++i)
-    report->generated(
-        kept.texts[i],
-        continuationText(*text, kept.prompts[i].tokens, kept.continuations[i]));
   report->generationCost(cost);
 }
 
