@@ -76,7 +76,8 @@ const std::vector<Case> &allCases() {
     list.push_back({"gpt2-generates", kGpt2, "tp4"});
     list.push_back({"opt-generates", kOpt, "tp2", 2});
     list.push_back({"bloom-generates", kBloom, "tp4"});
-    for (size_t i = list.size() - 4; i < list.size(); ++i) {
+    list.push_back({"t5-generates", kT5, "tp2", 2});
+    for (size_t i = list.size() - 5; i < list.size(); ++i) {
       list[i].batch = 3;
       list[i].keptTexts = 2;
       list[i].isShort = list[i].name == "llama-generates";

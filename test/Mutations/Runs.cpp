@@ -111,6 +111,19 @@ void add(Figures &figures, const std::string &name, ::grt::TensorMap &tensors) {
     figures.values.emplace_back(name + " " + key, std::move(tensor.values));
 }
 
+/// The tokens that an encoder reads of the text in a row, of each another
+/// number of them.
+std::span<const int32_t> sourceOf(const ::grt::Program &program, int32_t row) {
+  static const std::vector<int32_t> tokens = [] {
+    std::vector<int32_t> made;
+    for (int32_t at = 0; at < 64; ++at)
+      made.push_back((5 * at * at + 3) % 50);
+    return made;
+  }();
+  const int64_t length = std::max<int64_t>(program.sequenceLength() - row, 1);
+  return std::span(tokens).first(size_t(std::min<int64_t>(length, 64)));
+}
+
 /// The logits behind the tokens of texts, which take turns, and the weights.
 ::grt::Status runTexts(::grt::Session &session, Figures &figures) {
   const ::grt::Program &program = session.program();
@@ -127,9 +140,13 @@ void add(Figures &figures, const std::string &name, ::grt::TensorMap &tensors) {
   for (size_t first = 0; status && first < order.size(); first += each) {
     std::vector<int32_t> likeliest;
     std::vector<double> scores;
-    status = session.decode(
-        std::span(order).subspan(first, std::min(each, order.size() - first)),
-        likeliest, &scores);
+    const auto tokens =
+        std::span(order).subspan(first, std::min(each, order.size() - first));
+    std::vector<::grt::RowSource> sources;
+    for (const ::grt::RowToken &token : tokens)
+      if (token.position == 0 && program.cachesSources())
+        sources.push_back({token.row, {sourceOf(program, token.row)}});
+    status = session.decode(tokens, likeliest, &scores, sources);
     logits.insert(logits.end(), scores.begin(), scores.end());
   }
   figures.values.emplace_back("logits", std::move(logits));

@@ -35,7 +35,7 @@ BUFFER = ("region", "dtype", "offset", "bytes")
 # The rows of sections by number: a struct and the names of its fields.
 ROWS = {
     0: ("<II", ("first call", "calls")),
-    1: ("<II", ("kind", "index")),
+    1: ("<HHI", ("kind", "when", "index")),
     2: ("<8I", ("kernel", "name", "first buffer", "buffers", "first integer",
                 "integers", "first real", "reals")),
     3: ("<6IIIQQIIQQ", ("collective", "axis", "acc", "stream", "name", "reserved",
@@ -151,15 +151,15 @@ class Calls:
         self.functions = []
         for first, count in rows[0]:
             calls = []
-            for kind, index in rows[1][first:first + count]:
+            for kind, when, index in rows[1][first:first + count]:
                 if kind == KERNEL:
                     row = rows[2][index]
-                    calls.append((kind, row[:2], [
+                    calls.append((kind, when, row[:2], [
                         rows[table][row[at]:row[at] + row[at + 1]]
                         for table, at in ((5, 2), (6, 4), (7, 6))]))
                 else:
                     table = {COLLECTIVE: 3, EVENT: 4}.get(kind, 5)
-                    calls.append((kind, rows[table][index], None))
+                    calls.append((kind, when, rows[table][index], None))
             self.functions.append(calls)
 
     def store(self, program):
@@ -169,14 +169,14 @@ class Calls:
             rows[table] = []
         for calls in self.functions:
             rows[0].append([len(rows[1]), len(calls)])
-            for kind, row, owned in calls:
+            for kind, when, row, owned in calls:
                 if kind == KERNEL:
                     row = list(row)
                     for table, more in zip((5, 6, 7), owned):
                         row += [len(rows[table]), len(more)]
                         rows[table] += more
                 table = {KERNEL: 2, COLLECTIVE: 3, EVENT: 4}.get(kind, 5)
-                rows[1].append([kind, len(rows[table])])
+                rows[1].append([kind, when, len(rows[table])])
                 rows[table].append(row)
 
 
