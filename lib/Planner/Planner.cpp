@@ -7,6 +7,7 @@
 
 #include "Candidate.h"
 #include "ChunkedSearch.h"
+#include "FewSamples.h"
 #include "KeptPlan.h"
 #include "LongSamples.h"
 #include "PlanSearch.h"
@@ -502,9 +503,16 @@ static Expected<PlannerResult> planSamples(LayerModel &model,
   Expected<PlannerResult> found = planAsked(model, cluster, narrow);
   if (!found)
     return found;
+  const bool isLate = options.cancellation && options.cancellation->requested();
+  if (isLate && !found->feasible()) {
+    // What one shape needs takes least to say in the small space.
+    narrow.reasons = options.reasons;
+    return options.reasons ? planAsked(model, cluster, narrow)
+                           : std::move(found);
+  }
   if (found->feasible()) {
     Plan &plan = std::get<Plan>(found->outcome);
-    if (options.cancellation && options.cancellation->requested()) {
+    if (isLate) {
       planner::setLeastMs(plan, 0);
       return found;
     }
@@ -542,8 +550,11 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
   PlannerOptions options = given;
   if (Error error = planner::forceKept(model, options))
     return error;
-  auto planOn = [&](const Cluster &some, const PlannerOptions &asked) {
+  auto planBatch = [&](const Cluster &some, const PlannerOptions &asked) {
     return planSamples(model, some, asked);
+  };
+  auto planOn = [&](const Cluster &some, const PlannerOptions &asked) {
+    return planner::planFewSamples(model, some, asked, planBatch);
   };
   Expected<PlannerResult> found =
       options.mayIdle ? planner::planIdle(model, cluster, options, planOn)
