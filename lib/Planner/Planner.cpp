@@ -487,6 +487,28 @@ static std::string givenParts(const PlannerOptions &options) {
          (parts.empty() ? last : join(parts, ", ") + " and " + last);
 }
 
+/// Searches the spaces that cut positions in one way alone, for a batch that is
+/// given: the formula ranks ways less well than the simulator does, and what is
+/// simulated of the whole space is near its formula's best.
+static void tryOneWay(LayerModel &model, const Cluster &cluster,
+                      const PlannerOptions &options,
+                      const planner::LongSamples &samples,
+                      PlannerResult &found) {
+  if (!found.feasible() || !options.batch || options.anySchedule ||
+      options.offload != Offload::Off || options.anyOffload)
+    return;
+  for (const std::vector<Paradigm> &way : samples.ways) {
+    if (isDone(options, found))
+      return;
+    PlannerOptions less = options;
+    less.paradigms = way;
+    const std::string foundBy = found.plan().foundBy;
+    tryLess(model, cluster, std::move(less), "positions cut in one way alone",
+            options, found);
+    std::get<Plan>(found.outcome).foundBy = foundBy;
+  }
+}
+
 /// Plans with strategies that cut positions where samples are long, behind the
 /// search without them: no plan is slower for the larger space, and what is
 /// known to be slower is not searched. What is proven is of the larger space.
@@ -540,6 +562,7 @@ static Expected<PlannerResult> planSamples(LayerModel &model,
     planner::setLeastMs(plan, leastMs);
   }
   other->decisions = std::move(decisions);
+  tryOneWay(model, cluster, options, samples, *other);
   return other;
 }
 
