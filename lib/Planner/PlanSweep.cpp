@@ -90,9 +90,9 @@ bool PlanSearch::fits(ArrayRef<int64_t> batches) {
 /// the fewest samples that any strategies divide; more samples take more memory
 /// (docs/search.md, "Long samples").
 bool PlanSearch::endsMisfits(ArrayRef<int64_t> batches) const {
-  const bool isPlain = !best && !options.samplesPerSecondKnown &&
-                       leftOut.empty() && !givenUp && !space.anyGroups &&
-                       !options.microBatches &&
+  const bool isPlain = !best && !options.batch &&
+                       !options.samplesPerSecondKnown && leftOut.empty() &&
+                       !givenUp && !space.anyGroups && !options.microBatches &&
                        options.microBatchRule == MicroBatchRule::Search;
   const int64_t devices = cluster.deviceCount();
   return isPlain && llvm::any_of(batches, [&](int64_t batch) {
