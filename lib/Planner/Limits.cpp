@@ -94,7 +94,7 @@ private:
     if (!contents)
       return contents.takeError();
     auto m = static_cast<double>(plan.microBatches);
-    std::map<std::pair<Paradigm, bool>, Rings> rings;
+    std::map<std::string, Rings> rings; // by what they are for
     for (auto [i, l] : enumerate(stage.layers())) {
       const Strategy &strategy = plan.layers[l].strategy;
       const LayerFootprint &footprint = contents->layers[i].footprint;
@@ -104,38 +104,37 @@ private:
                          model.dtype(), contention);
       const double inside =
           parts.tpForward + parts.tpBackward + parts.tpRecompute;
-      auto add = [&](Paradigm paradigm, bool ofStates, double seconds) {
-        Rings &own = rings[{paradigm, ofStates}];
+      auto add = [&](Paradigm paradigm, StringRef what, double seconds) {
+        Rings &own = rings[(what + paradigm->purpose).str()];
         own.seconds += seconds;
         own.strategy = &strategy;
+        own.paradigm = paradigm;
       };
       for (const Level &level : strategy.levels()) {
         if (level.paradigm->shardsParameters)
-          add(level.paradigm, true, m * (2 * parts.gather + parts.scatter));
+          add(level.paradigm, "gathers and sums of ",
+              m * (2 * parts.gather + parts.scatter));
         else if (level.paradigm->splitsBatch)
-          add(level.paradigm, true, parts.sync);
+          add(level.paradigm, "", parts.sync);
         if (level.paradigm->hasAxis())
-          add(level.paradigm, false,
+          add(level.paradigm, "",
               m * inside * shareOf(level.paradigm->axis, footprint, links));
       }
     }
     // The first of equal times is told.
-    for (const auto &[key, own] : rings) {
-      auto [paradigm, ofStates] = key;
-      offer((ofStates && paradigm->shardsParameters ? "gathers and sums of "
-                                                    : "") +
-                paradigm->purpose + " of stage " + Twine(s),
-            own.seconds,
-            slowestOfRings(cluster, *own.strategy, paradigm, stage.devices));
-    }
+    for (const auto &[what, own] : rings)
+      offer(
+          what + " of stage " + Twine(s), own.seconds,
+          slowestOfRings(cluster, *own.strategy, own.paradigm, stage.devices));
     return Error::success();
   }
 
-  /// What layers of a stage exchange along the levels of one paradigm, and one
-  /// of their strategies.
+  /// Seconds that layers of a stage exchange for one purpose, and one of their
+  /// strategies with the paradigm of its level.
   struct Rings {
     double seconds = 0;
     const Strategy *strategy = nullptr;
+    Paradigm paradigm;
   };
 
   /// The part of a layer's exchanges inside functions that is along an axis.
