@@ -93,7 +93,7 @@ Expected<PlannerResult> planFewSamples(LayerModel &model,
     return planOn(cluster, options);
   Expected<PlannerResult> first =
       planOn(cluster, ofBatch(options, options.batchStep));
-  // Nothing that divides such a batch divides a smaller one.
+  // A batch that nothing divides is no matter of memory.
   if (!first || first->feasible() || first->infeasible().neededBytes == 0) {
     consumeError(first.takeError());
     return planOn(cluster, options);
