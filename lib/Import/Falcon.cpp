@@ -14,7 +14,16 @@
 
 #include "Decoder.h"
 
+#include "llvm/Support/Format.h"
+#include "llvm/Support/raw_ostream.h"
+
 using namespace galvatron;
+
+static std::string numberText(double value) {
+  std::string text;
+  llvm::raw_string_ostream(text) << llvm::format("%g", value);
+  return text;
+}
 
 /// Key heads are those of `num_kv_heads` only where the architecture is the new
 /// one, else one or as many as heads.
@@ -88,8 +97,9 @@ std::unique_ptr<FamilyModel> galvatron::readFalcon(ConfigReader &reader) {
   double dropout = reader.probabilityOr("hidden_dropout", 0);
   if (isParallel && dropout > 0)
     reader.fail("hidden_dropout",
-                "expected 0 where both halves are added before the dropout" +
-                    reader.found("hidden_dropout", dropout));
+                "expected 0 where both halves are added before the dropout, "
+                "found " +
+                    numberText(dropout));
   // The library drops what attention adds as often as scores.
   config.outputDropout = isParallel ? 0 : config.attentionDropout;
   config.innerDropout = dropout;

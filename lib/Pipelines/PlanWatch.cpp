@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Pipelines/PlanWatch.h"
+#include "galvatron/Support/Rate.h"
 
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
@@ -33,7 +34,7 @@ std::string galvatron::progressLine(const PlannerProgress &progress) {
      << (progress.solved == 1 ? " shape" : " shapes") << " done, "
      << progress.open << " open";
   if (progress.samplesPerSecond > 0)
-    os << llvm::format(", best %.2f samples/s", progress.samplesPerSecond);
+    os << ", best " << rateText(progress.samplesPerSecond) << " samples/s";
   if (progress.gapPercent)
     os << llvm::format(", within %.3g%%", *progress.gapPercent);
   return text;

@@ -246,7 +246,8 @@ PlanOptions::PlanOptions(Tool &tool)
                      cl::cat(tool.category())),
       selective("selective",
                 cl::desc("search strategies that keep a part of a layer's "
-                         "values, .ckpt1 to .ckpt4, beside all and none: the "
+                         "values, .ckpt1 to .ckpt4, beside all and none "
+                         "(--strategy and --layers take points to .ckpt9): the "
                          "default in the spaces bmw and base under "
                          "--objective=executed, and an error elsewhere"),
                 cl::cat(tool.category())),
@@ -476,8 +477,27 @@ PlanOptions::training(TrainingOptions base) const {
   return base;
 }
 
+/// Refuses a plan for samples of another length whose layers keep some of their
+/// values: these are numbered in bodies of one length.
+static llvm::Error checkLength(mlir::ModuleOp module, const Plan &given) {
+  ir::ModelOp model = ir::getModel(module);
+  const int64_t tokens = model ? model.getSequenceLength() : 0;
+  if (tokens == 0 || given.seqLen == 0 || given.seqLen == tokens ||
+      llvm::none_of(given.layers, [](const PlanLayer &layer) {
+        return layer.kept.has_value();
+      }))
+    return llvm::Error::success();
+  return makeError(
+      "option --plan: the plan is for " + llvm::Twine(given.seqLen) +
+      " tokens, found " + llvm::Twine(tokens) +
+      ": plan again, or use --seq-len=" + llvm::Twine(given.seqLen));
+}
+
 llvm::Error PlanOptions::applyTraining(mlir::ModuleOp module, bool keep,
                                        const std::optional<Plan> &given) const {
+  if (given)
+    if (llvm::Error error = checkLength(module, *given))
+      return error;
   if (llvm::Error error = applyAdapters(module, keep))
     return error;
   if (llvm::Error error = applyDocuments(module, keep))

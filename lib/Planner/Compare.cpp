@@ -7,6 +7,7 @@
 
 #include "galvatron/Planner/Explain.h"
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Support/Rate.h"
 #include "galvatron/Support/TextTable.h"
 #include "galvatron/Support/Units.h"
 
@@ -115,9 +116,8 @@ void Comparison::print(raw_ostream &os) const {
     table.row({name, printMilliseconds(mine), printMilliseconds(its),
                changeText(mine, its)});
   };
-  auto rate = [](double value) { return formatv("{0:F2}", value).str(); };
-  table.row({"samples/s", rate(chosen.samplesPerSecond),
-             rate(other.samplesPerSecond),
+  table.row({"samples/s", rateText(chosen.samplesPerSecond),
+             rateText(other.samplesPerSecond),
              changeText(chosen.samplesPerSecond, other.samplesPerSecond)});
   integer("batch", chosen.batch, other.batch);
   integer("micro-batches", chosen.microBatches, other.microBatches);

@@ -10,6 +10,7 @@
 #include "Spaces.h"
 
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Support/Rate.h"
 #include "galvatron/Support/TextTable.h"
 #include "galvatron/Support/Units.h"
 
@@ -380,9 +381,7 @@ json::Value alternativeJson(const char *key, const Alternative &alternative,
 }
 
 std::string throughput(const Plan &plan) {
-  std::string text;
-  raw_string_ostream(text) << format("%.2f", plan.samplesPerSecond);
-  return text;
+  return rateText(plan.samplesPerSecond);
 }
 
 } // namespace

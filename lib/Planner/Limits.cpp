@@ -7,6 +7,7 @@
 
 #include "galvatron/Planner/Limits.h"
 
+#include "galvatron/Cost/ExchangeName.h"
 #include "galvatron/Cost/StageContents.h"
 #include "galvatron/Strategy/ReshardPlan.h"
 #include "galvatron/Support/Units.h"
@@ -93,32 +94,58 @@ private:
     if (!contents)
       return contents.takeError();
     auto m = static_cast<double>(plan.microBatches);
-    double data = 0, sharded = 0, tensor = 0;
-    std::map<Paradigm, const Strategy *> last;
+    std::map<std::string, Rings> rings; // by what they are for
     for (auto [i, l] : enumerate(stage.layers())) {
       const Strategy &strategy = plan.layers[l].strategy;
+      const LayerFootprint &footprint = contents->layers[i].footprint;
+      const StrategyLinks links = linksOf(cluster, strategy, stage.devices);
       LayerTimeParts parts =
-          layerTimeParts(contents->layers[i].footprint, strategy,
-                         linksOf(cluster, strategy, stage.devices), cluster,
-                         stage.devices, model.dtype(), contention);
-      data += parts.sync;
-      sharded += m * (2 * parts.gather + parts.scatter);
-      tensor += m * (parts.tpForward + parts.tpBackward + parts.tpRecompute);
-      for (const Level &level : strategy.levels())
-        last[level.paradigm] = &strategy;
+          layerTimeParts(footprint, strategy, links, cluster, stage.devices,
+                         model.dtype(), contention);
+      const double inside =
+          parts.tpForward + parts.tpBackward + parts.tpRecompute;
+      auto add = [&](Paradigm paradigm, StringRef what, double seconds) {
+        Rings &own = rings[(what + paradigm->purpose).str()];
+        own.seconds += seconds;
+        own.strategy = &strategy;
+        own.paradigm = paradigm;
+      };
+      for (const Level &level : strategy.levels()) {
+        if (level.paradigm->shardsParameters)
+          add(level.paradigm, "gathers and sums of ",
+              m * (2 * parts.gather + parts.scatter));
+        else if (level.paradigm->splitsBatch)
+          add(level.paradigm, "", parts.sync);
+        if (level.paradigm->hasAxis())
+          add(level.paradigm, "",
+              m * inside * shareOf(level.paradigm->axis, footprint, links));
+      }
     }
     // The first of equal times is told.
-    for (auto [paradigm, strategy] : last) {
-      double seconds = paradigm->shardsParameters ? sharded
-                       : paradigm->hasAxis()      ? tensor
-                       : paradigm->splitsBatch    ? data
-                                                  : 0;
-      offer((paradigm->shardsParameters ? "gathers and sums of " : "") +
-                paradigm->purpose + " of stage " + Twine(s),
-            seconds,
-            slowestOfRings(cluster, *strategy, paradigm, stage.devices));
-    }
+    for (const auto &[what, own] : rings)
+      offer(
+          what + " of stage " + Twine(s), own.seconds,
+          slowestOfRings(cluster, *own.strategy, own.paradigm, stage.devices));
     return Error::success();
+  }
+
+  /// Seconds that layers of a stage exchange for one purpose, and one of their
+  /// strategies with the paradigm of its level.
+  struct Rings {
+    double seconds = 0;
+    const Strategy *strategy = nullptr;
+    Paradigm paradigm;
+  };
+
+  /// The part of a layer's exchanges inside functions that is along an axis.
+  static double shareOf(LayerAxis axis, const LayerFootprint &footprint,
+                        const StrategyLinks &links) {
+    const double tensor =
+        exchangeSeconds(footprint, links, CollectiveGroup::Tensor);
+    const double context =
+        exchangeSeconds(footprint, links, CollectiveGroup::Context);
+    const double own = axis == LayerAxis::Tensor ? tensor : context;
+    return own > 0 ? own / (tensor + context) : 0;
   }
 
   /// Activations to the next chunk, and their gradients back.

@@ -12,6 +12,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <map>
 #include <numeric>
 
 using namespace llvm;
@@ -78,9 +79,17 @@ LongSamples findLongSamples(LayerModel &model, const Cluster &cluster,
   found.reason = whyCut(model, cluster, options);
   if (found.reason.empty())
     return found;
-  for (Paradigm paradigm : ParadigmRegistry::all())
-    if (paradigm->searched == SearchedIn::Long)
-      found.wide.push_back(paradigm);
+  std::map<std::pair<LayerAxis, PositionsMeet>, std::vector<Paradigm>> ways;
+  for (Paradigm paradigm : ParadigmRegistry::all()) {
+    if (paradigm->searched != SearchedIn::Long)
+      continue;
+    found.wide.push_back(paradigm);
+    auto [way, isNew] =
+        ways.try_emplace({paradigm->axis, paradigm->meet}, found.narrow);
+    way->second.push_back(paradigm);
+  }
+  for (auto &[key, way] : ways)
+    found.ways.push_back(std::move(way));
   return found;
 }
 

@@ -32,6 +32,9 @@ struct LongSamples {
   /// Paradigms by number: those of the space alone, and with them those that
   /// cut positions.
   std::vector<Paradigm> narrow, wide;
+  /// Lists of paradigms that cut positions in one way alone: by rows of
+  /// products, or with keys that meet in one way; each with those of the space.
+  std::vector<std::vector<Paradigm>> ways;
   /// Why positions are cut, for the list of decisions.
   std::string reason;
 

@@ -52,6 +52,12 @@ Infeasible PlanSearch::explain(int64_t batch) {
     name = shape.str();
     devices = shape.layout->devices[own.stage];
   }
+  // A batch that divides, and layers that cannot have any of the strategies.
+  if (!need && !refusal.empty() && !shapesOf(batch).empty()) {
+    infeasible.reason =
+        "no plan of space '" + space.name + "' can be made: " + refusal;
+    return infeasible;
+  }
   if (!need) {
     infeasible.reason =
         "no pipeline degree and number of micro-batches of space '" +

@@ -251,6 +251,7 @@ private:
   bool spent() const { return steps >= mostSteps || late(); }
   std::vector<std::vector<int64_t>> batchGroups() const;
   bool fits(llvm::ArrayRef<int64_t> batches);
+  bool endsMisfits(llvm::ArrayRef<int64_t> batches) const;
   std::optional<Picoseconds> compareHeuristic();
   /// A plan that is slower than `samplesPerSecond` for sure has a lower bound
   /// of its time in its place.

@@ -84,6 +84,22 @@ bool PlanSearch::fits(ArrayRef<int64_t> batches) {
   return false;
 }
 
+/// Returns true if no plan of a larger batch fits where none of this and the
+/// ones before did. Where groups are equal each degree of data parallelism
+/// divides the number of devices, so that some micro-batches of this batch have
+/// the fewest samples that any strategies divide; more samples take more memory
+/// (docs/search.md, "Long samples").
+bool PlanSearch::endsMisfits(ArrayRef<int64_t> batches) const {
+  const bool isPlain = !best && !options.batch &&
+                       !options.samplesPerSecondKnown && leftOut.empty() &&
+                       !givenUp && !space.anyGroups && !options.microBatches &&
+                       options.microBatchRule == MicroBatchRule::Search;
+  const int64_t devices = cluster.deviceCount();
+  return isPlain && llvm::any_of(batches, [&](int64_t batch) {
+           return batch % devices == 0;
+         });
+}
+
 /// The formula and the simulator may disagree most where groups are unequal: no
 /// plan is to be slower than without them.
 Error PlanSearch::tryEqualGroups(PlannerResult &priced) {
@@ -222,6 +238,11 @@ Expected<PlannerResult> PlanSearch::search() {
           group, [&](int64_t batch) { return !shapesOf(batch).empty(); });
     if (late()) {
       cutShort = true;
+      break;
+    }
+    if (endsMisfits(group)) {
+      log("batch " + Twine(group.back()) +
+          ": the sweep ends, no larger batch needs less memory");
       break;
     }
     if (options.microBatchRule == MicroBatchRule::Paper && !options.batch) {

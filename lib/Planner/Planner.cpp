@@ -7,6 +7,7 @@
 
 #include "Candidate.h"
 #include "ChunkedSearch.h"
+#include "FewSamples.h"
 #include "KeptPlan.h"
 #include "LongSamples.h"
 #include "PlanSearch.h"
@@ -486,6 +487,28 @@ static std::string givenParts(const PlannerOptions &options) {
          (parts.empty() ? last : join(parts, ", ") + " and " + last);
 }
 
+/// Searches the spaces that cut positions in one way alone, for a batch that is
+/// given: the formula ranks ways less well than the simulator does, and what is
+/// simulated of the whole space is near its formula's best.
+static void tryOneWay(LayerModel &model, const Cluster &cluster,
+                      const PlannerOptions &options,
+                      const planner::LongSamples &samples,
+                      PlannerResult &found) {
+  if (!found.feasible() || !options.batch || options.anySchedule ||
+      options.offload != Offload::Off || options.anyOffload)
+    return;
+  for (const std::vector<Paradigm> &way : samples.ways) {
+    if (isDone(options, found))
+      return;
+    PlannerOptions less = options;
+    less.paradigms = way;
+    const std::string foundBy = found.plan().foundBy;
+    tryLess(model, cluster, std::move(less), "positions cut in one way alone",
+            options, found);
+    std::get<Plan>(found.outcome).foundBy = foundBy;
+  }
+}
+
 /// Plans with strategies that cut positions where samples are long, behind the
 /// search without them: no plan is slower for the larger space, and what is
 /// known to be slower is not searched. What is proven is of the larger space.
@@ -502,9 +525,16 @@ static Expected<PlannerResult> planSamples(LayerModel &model,
   Expected<PlannerResult> found = planAsked(model, cluster, narrow);
   if (!found)
     return found;
+  const bool isLate = options.cancellation && options.cancellation->requested();
+  if (isLate && !found->feasible()) {
+    // What one shape needs takes least to say in the small space.
+    narrow.reasons = options.reasons;
+    return options.reasons ? planAsked(model, cluster, narrow)
+                           : std::move(found);
+  }
   if (found->feasible()) {
     Plan &plan = std::get<Plan>(found->outcome);
-    if (options.cancellation && options.cancellation->requested()) {
+    if (isLate) {
       planner::setLeastMs(plan, 0);
       return found;
     }
@@ -532,6 +562,7 @@ static Expected<PlannerResult> planSamples(LayerModel &model,
     planner::setLeastMs(plan, leastMs);
   }
   other->decisions = std::move(decisions);
+  tryOneWay(model, cluster, options, samples, *other);
   return other;
 }
 
@@ -542,8 +573,11 @@ Expected<PlannerResult> plan(LayerModel &model, const Cluster &cluster,
   PlannerOptions options = given;
   if (Error error = planner::forceKept(model, options))
     return error;
-  auto planOn = [&](const Cluster &some, const PlannerOptions &asked) {
+  auto planBatch = [&](const Cluster &some, const PlannerOptions &asked) {
     return planSamples(model, some, asked);
+  };
+  auto planOn = [&](const Cluster &some, const PlannerOptions &asked) {
+    return planner::planFewSamples(model, some, asked, planBatch);
   };
   Expected<PlannerResult> found =
       options.mayIdle ? planner::planIdle(model, cluster, options, planOn)

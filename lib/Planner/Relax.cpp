@@ -102,11 +102,15 @@ void relaxDivision(LayerModel &model, const Cluster &cluster,
         "use " + std::to_string(infeasible.fittingDevices) + " of the devices" +
         (options.objective == Objective::Executed ? " (--devices=any)" : ""));
   const int64_t devices = cluster.deviceCount();
+  // Rows that ranks balance are two pieces a rank.
   const int64_t next = (batch / devices + 1) * devices;
-  if (fits(model, cluster, options, next)) {
-    infeasible.fittingBatch = next;
-    infeasible.relaxations.push_back("use a batch of " + std::to_string(next));
-  }
+  for (int64_t tried : {next, 2 * next})
+    if (fits(model, cluster, options, tried)) {
+      infeasible.fittingBatch = tried;
+      infeasible.relaxations.push_back("use a batch of " +
+                                       std::to_string(tried));
+      return;
+    }
 }
 
 void relaxInput(LayerModel &model, const Cluster &cluster,

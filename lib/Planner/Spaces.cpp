@@ -38,6 +38,18 @@ namespace planner {
 /// (Footprint/IRLayerModel.cpp).
 static constexpr int64_t kSearchedPoints = 4;
 
+/// ": expected 1, 2 or 4", the sizes that stages of equal groups may have.
+static std::string stageSizes(int64_t devices) {
+  const std::vector<int64_t> sizes = divisors(devices);
+  std::string text = ": expected ";
+  for (auto [index, size] : enumerate(sizes)) {
+    if (index > 0)
+      text += index + 1 < sizes.size() ? ", " : " or ";
+    text += std::to_string(size);
+  }
+  return text;
+}
+
 int64_t chunksOf(const PlannerOptions &options) {
   if (!options.schedule)
     return 1;
@@ -156,7 +168,8 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
     if (devices % strategy.devices() != 0)
       return makeError("strategy '" + strategy.str() + "' is for " +
                        Twine(strategy.devices()) +
-                       " devices, which does not divide " + Twine(devices));
+                       " devices, which does not divide " + Twine(devices) +
+                       stageSizes(devices));
     space.fixed = strategy;
     space.pipelineDegrees = {devices / strategy.devices()};
   }
@@ -242,7 +255,8 @@ Error applyPins(const LayerModel &model, int64_t devices,
       return makeError("strategy '" + pin->str() + "' of layer '" +
                        model.layerName(layer) + "' is for " +
                        Twine(pin->devices()) +
-                       " devices, which does not divide " + Twine(devices));
+                       " devices, which does not divide " + Twine(devices) +
+                       stageSizes(devices));
     if (first && first->devices() != pin->devices())
       return makeError("strategy '" + first->str() + "' of layer '" +
                        firstLayer + "' is for stages of " +

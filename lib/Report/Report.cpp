@@ -10,6 +10,7 @@
 
 #include "galvatron/Report/Report.h"
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Support/Rate.h"
 #include "galvatron/Support/TextTable.h"
 #include "galvatron/Support/Units.h"
 
@@ -112,7 +113,7 @@ private:
 };
 
 std::string rateText(const Plan &plan) {
-  return formatv("{0:F2}", plan.samplesPerSecond).str();
+  return ::galvatron::rateText(plan.samplesPerSecond);
 }
 
 std::string fact(StringRef name, StringRef value) {

@@ -289,7 +289,7 @@ void Graph::forward(const Task &task) {
       gathered = gather(number + 1, start);
     tail = {compute};
     if (layer.time.tpForward > 0)
-      tail = {emit(Stream::Exchange, Activity::TensorParallel,
+      tail = {emit(Stream::Exchange, Activity::ExchangeForward,
                    layer.time.tpForward, l, tail, layer.tpUplinks,
                    groupingOf(l, layer.strategy.insideFunctions()))};
     if (records)
@@ -348,7 +348,7 @@ void Graph::backward(const Task &task) {
     double exchanged =
         time.tpRecompute + time.tpBackward - (splits ? time.tpWeight : 0);
     if (exchanged > 0)
-      tail = {emit(Stream::Exchange, Activity::TensorParallel, exchanged, l,
+      tail = {emit(Stream::Exchange, Activity::ExchangeBackward, exchanged, l,
                    tail, layer.tpUplinks,
                    groupingOf(l, layer.strategy.insideFunctions()))};
     run.frees = task.kind == TaskKind::Backward;
@@ -391,8 +391,8 @@ void Graph::backwardWeight(const Task &task) {
         scattered >= 0)
       tail.push_back(scattered);
     if (time.split && time.tpWeight > 0)
-      tail = {emit(Stream::Exchange, Activity::TensorParallel, time.tpWeight, l,
-                   tail, layer.tpUplinks,
+      tail = {emit(Stream::Exchange, Activity::ExchangeBackward, time.tpWeight,
+                   l, tail, layer.tpUplinks,
                    groupingOf(l, layer.strategy.insideFunctions()))};
     LayerPass run{false, l, {compute}, {tail.begin(), tail.end()}};
     run.frees = true;

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Cluster/Backend.h"
+#include "galvatron/Cost/ExchangeName.h"
 #include "galvatron/Cost/StageContents.h"
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Schedule/SwapOrder.h"
@@ -404,6 +405,12 @@ private:
     layer.sdpUplinks = placement.sdp;
     layer.tpUplinks = placement.tp;
     layer.stashBytes = align64(footprint.stashBytes);
+    using Time = CollectiveTime;
+    layer.forwardExchange =
+        exchangeName(footprint, placement.links, Time::Forward);
+    layer.backwardExchange =
+        exchangeName(footprint, placement.links,
+                     {Time::Recompute, Time::Backward, Time::Weight});
     return layer;
   }
 
@@ -526,6 +533,12 @@ json::Value predictedTimes(const SimulationInput &input) {
     if (double rounded = std::round(seconds * 1e9); rounded > 0)
       object[key] = rounded / 1e3;
   };
+  // Names that are not the usual one of an exchange that takes time.
+  auto putName = [](json::Object &object, StringRef key, StringRef times,
+                    StringRef name) {
+    if (object.get(times) && !name.empty() && name != "tp all-reduce")
+      object[key] = name;
+  };
   json::Array roles, cuts, ties;
   for (const SimulatedRole &role : input.roles) {
     json::Array layers;
@@ -544,6 +557,9 @@ json::Value predictedTimes(const SimulationInput &input) {
         put(object, "weight", time.weight);
         put(object, "tp-weight", time.tpWeight);
       }
+      putName(object, "exchange-forward", "tp-forward", layer.forwardExchange);
+      putName(object, "exchange-backward", "tp-backward",
+              layer.backwardExchange);
       put(object, "scatter", time.scatter);
       put(object, "sync", time.sync);
       put(object, "norm", time.norm);

@@ -41,7 +41,8 @@ StringRef activityName(Activity activity) {
     return "reduce-scatter";
   case Activity::GradientSync:
     return "gradient sync";
-  case Activity::TensorParallel:
+  case Activity::ExchangeForward:
+  case Activity::ExchangeBackward:
     return "tp all-reduce";
   case Activity::Reshard:
     return "reshard";

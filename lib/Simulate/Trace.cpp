@@ -84,6 +84,19 @@ private:
                      (finish - start) * 1e6);
   }
 
+  /// What a span does: an exchange inside functions has the layer's own name.
+  static std::string nameOf(const SimulatedSpan &span,
+                            const SimulatedRole &role) {
+    const bool isForward = span.activity == Activity::ExchangeForward;
+    if (span.layer < 0 ||
+        (!isForward && span.activity != Activity::ExchangeBackward))
+      return activityName(span.activity).str();
+    const SimulatedLayer &layer = role.layers[span.layer];
+    const std::string &own =
+        isForward ? layer.forwardExchange : layer.backwardExchange;
+    return own.empty() ? activityName(span.activity).str() : own;
+  }
+
   /// A process of one rank, or of all ranks of the role if `folded`.
   void process(const SimulatedActor &actor, int64_t id, bool folded) {
     const SimulatedRole &role = input.roles[actor.role];
@@ -112,7 +125,7 @@ private:
     for (const SimulatedSpan &span : actor.spans) {
       if (span.finish <= span.start)
         continue;
-      std::string text = activityName(span.activity).str();
+      std::string text = nameOf(span, role);
       if (span.layer >= 0)
         text += " " + role.layers[span.layer].name;
       if (span.microBatch >= 0)

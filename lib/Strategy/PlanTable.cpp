@@ -7,6 +7,7 @@
 
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Strategy/Plan.h"
+#include "galvatron/Support/Rate.h"
 #include "galvatron/Support/TextTable.h"
 #include "galvatron/Support/Units.h"
 
@@ -326,9 +327,9 @@ void PlanPrinter::head() {
     line("forward packs" + (forward.empty() ? " none" : forward) +
          ", backward packs" + backward);
   }
-  std::string iteration, rate, search;
+  std::string iteration, search;
+  const std::string rate = rateText(plan.samplesPerSecond) + " samples/s";
   raw_string_ostream(iteration) << format("%.3f ms", plan.iterationMs);
-  raw_string_ostream(rate) << format("%.2f samples/s", plan.samplesPerSecond);
   raw_string_ostream(search) << format("%.1f ms", plan.searchMs);
   line("iteration " + emphasised(iteration, Emphasis::Bold, style) + ", " +
        emphasised(rate, Emphasis::Bold, style) + ", search " + search +

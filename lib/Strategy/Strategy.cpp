@@ -101,8 +101,8 @@ Expected<Strategy> Strategy::parse(StringRef text) {
       StringRef digits = part.drop_front(name.size());
       std::optional<Paradigm> paradigm = ParadigmRegistry::find(name);
       if (!paradigm)
-        return invalid("expected a level like 'dp2', 'sdp4', 'zdp4' or 'tp8', "
-                       "found '" +
+        return invalid("expected a level like 'dp2', of " +
+                       ParadigmRegistry::names() + " and a degree, found '" +
                        part + "'");
       int64_t degree = 0;
       if (digits.empty() || !all_of(digits, isDigit) || digits[0] == '0' ||

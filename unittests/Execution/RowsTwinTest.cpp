@@ -399,6 +399,17 @@ TEST_F(RowsTwinTest, ExchangedHeadsBesideOtherLevels) {
   }
 }
 
+/// A rank drops values of its block of the rows and of its slice of the last
+/// dimension: BART drops what its inner layer gives, which `tp` splits.
+TEST_F(RowsTwinTest, DropoutOfSlicesOfBlocks) {
+  TwinModel model;
+  model.family = "bart";
+  model.layers = 4;
+  model.heads = 4;
+  for (const char *text : {"tp2.up2", "up2.tp2", "tp2.cp2.ckpt"})
+    expectTwins(model, uniformPlan(model, 1, parse(text), 8, 2, "1f1b"));
+}
+
 /// Ring attention: keys and values go round, and each step adds what the block
 /// that has arrived gives; backward their gradients go with them. Queries that
 /// see none of a step's keys, blocks of several samples, and dropout by global
@@ -469,8 +480,7 @@ TEST_F(RowsTwinTest, KeysInARingAreRefusedByName) {
                   "has a window, of whose keys a ring would pass all "
                   "on"},
         {"t5", "has biases by distance, and a step of a ring adds none"},
-        {"bloom", "changes scores by a cap or by distances, and a step of a "
-                  "ring does not"},
+        {"bloom", "has slopes by distance, and a step of a ring adds none"},
         {"swin", "mixes positions otherwise than attention does"}}) {
     TwinModel model;
     model.family = family;
@@ -529,23 +539,29 @@ TEST_F(RowsTwinTest, ContextParallelismOfFamilies) {
 
 /// What works on whole samples alone is named.
 TEST_F(RowsTwinTest, ContextParallelismIsRefusedByName) {
-  for (auto [family, operation] : {std::pair{"t5", "nn.grouped_attention"},
-                                   std::pair{"swin", "nn.window_attention"}}) {
+  for (auto [family, why, instead] :
+       {std::tuple{"t5", "'nn.grouped_attention' has biases by distance",
+                   "'up' or 'tsp'"},
+        {"bloom", "'nn.grouped_attention' has slopes by distance",
+         "'up' or 'tsp'"},
+        {"gemma2", "'nn.grouped_attention' caps scores", "'up' or 'tsp'"},
+        {"swin", "'nn.window_attention' has windows of an image", "'tsp'"}}) {
     TwinModel model;
     model.family = family;
     model.layers = 3;
     TwinRun run = runTwin(
         context, model, uniformPlan(model, 1, parse("cp2"), 8, 2, "1f1b"), {});
-    EXPECT_NE(run.error.find(std::string("'") + operation +
-                             "' has windows, biases by distance or documents, "
-                             "and works on whole samples alone: expected no "
-                             "'cp', which cuts their positions"),
+    EXPECT_NE(run.error.find(std::string(why) +
+                             ", and works on whole samples alone: expected no "
+                             "'cp', which cuts their positions: use " +
+                             instead),
               std::string::npos)
         << run.error;
   }
   const std::string twice = "1 sample of 12 positions are 12 rows, which twice "
                             "degree 4 of 'cp' does not divide: under causal "
-                            "attention a rank has two pieces of them";
+                            "attention a rank has two pieces of them; 16 "
+                            "positions would do, or 2 samples";
   for (auto [positions, refusal] :
        {std::pair<int64_t, std::string>{
             7, "1 sample of 7 positions are 7 rows, which degree 4 of 'cp' "
@@ -570,8 +586,8 @@ TEST_F(RowsTwinTest, HeadsThatRanksDoNotDivideAreRefused) {
          "'nn.grouped_attention' has 6 key heads, which degree 4 of 'up' "
          "neither divides nor is a multiple of"},
         {"swin", "up2",
-         "'nn.window_attention' has windows, biases by distance or documents, "
-         "and works on whole samples alone: expected no 'up'"}}) {
+         "'nn.window_attention' has windows of an image, and works on whole "
+         "samples alone: expected no 'up'"}}) {
     TwinModel model;
     model.family = family;
     model.layers = 3;

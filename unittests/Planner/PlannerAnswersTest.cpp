@@ -553,8 +553,10 @@ TEST(Planner, wrong_usage_is_refused) {
   options.pipelineDegree = 4;
   EXPECT_EQ(errorOf(options), "model 'random' has 3 layers, fewer than the 4 "
                               "stages of the pipeline");
-  EXPECT_EQ(errorOf(forced(8, "dp8", 1, 1)),
-            "strategy 'dp8' is for 8 devices, which does not divide 4");
+  EXPECT_EQ(
+      errorOf(forced(8, "dp8", 1, 1)),
+      "strategy 'dp8' is for 8 devices, which does not divide 4: expected "
+      "1, 2 or 4");
   EXPECT_EQ(errorOf(forced(8, "dp2", 1, 1)),
             "pipeline degree 1 leaves 4 devices per stage, but strategy 'dp2' "
             "is for 2");

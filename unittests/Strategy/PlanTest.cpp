@@ -273,7 +273,8 @@ TEST(Plan, wrong_json_is_refused) {
               (*(*o.getArray("layers"))[1].getAsObject())["strategy"] = "xp2";
             }),
             "'layers[1].strategy': invalid strategy 'xp2': expected a level "
-            "like 'dp2', 'sdp4', 'zdp4' or 'tp8', found 'xp2'");
+            "like 'dp2', of " +
+                ParadigmRegistry::names() + " and a degree, found 'xp2'");
   // Numbers whose sums and products would leave 64 bits.
   auto stage = [](Object &o) -> Object & {
     return *(*o.getArray("stages"))[0].getAsObject();

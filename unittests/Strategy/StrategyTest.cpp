@@ -46,8 +46,10 @@ TEST(Strategy, has_a_home) {
 }
 
 TEST(Strategy, wrong_notation_is_refused) {
-  EXPECT_EQ(errorOf(""), "invalid strategy '': expected a level like 'dp2', "
-                         "'sdp4', 'zdp4' or 'tp8', found ''");
+  EXPECT_EQ(errorOf("rings2"),
+            "invalid strategy 'rings2': expected a level like 'dp2', of 'dp', "
+            "'sdp', 'tp', 'zdp', 'tsp', 'cp', 'scp', 'zcp', 'up', 'sup', "
+            "'ring' or 'sring' and a degree, found 'rings2'");
   EXPECT_EQ(errorOf("zdp2.tp2.dp2"),
             "invalid strategy 'zdp2.tp2.dp2': 'zdp' is data parallelism whose "
             "optimizer state is sharded, expected no 'dp' beside it");
@@ -59,8 +61,9 @@ TEST(Strategy, wrong_notation_is_refused) {
             "occurs twice, expected at most one level each");
   EXPECT_EQ(errorOf("dp1"), "invalid strategy 'dp1': level 'dp1': expected a "
                             "degree of at least 2");
-  const char *level =
-      "expected a level like 'dp2', 'sdp4', 'zdp4' or 'tp8', found '";
+  const std::string level = "expected a level like 'dp2', of " +
+                            ParadigmRegistry::names() +
+                            " and a degree, found '";
   const std::string order = " comes behind the levels, in the order 'ckpt', "
                             "'opt-host', 'act-host'";
   const std::pair<const char *, std::string> wrong[] = {

@@ -52,6 +52,8 @@ struct SimulatedLayer {
   Strategy strategy;
   LayerTimeParts time;
   std::vector<int32_t> dpUplinks, sdpUplinks, tpUplinks;
+  /// Names of what its passes exchange inside functions (exchangeName()).
+  std::string forwardExchange, backwardExchange;
   /// Exchanges to the next layer of the stage, and of the gradient back to the
   /// one before; 0 at the stage's ends.
   SimulatedExchange reshardForward, reshardBackward;
@@ -175,7 +177,8 @@ enum class Activity : uint8_t {
   Gather,
   ReduceScatter,
   GradientSync,
-  TensorParallel,
+  ExchangeForward, ///< inside functions (SimulatedLayer::forwardExchange)
+  ExchangeBackward,
   Reshard,
   SendActivation,
   ReceiveActivation,

@@ -212,6 +212,11 @@ double duration(const Node &node, const char *key) {
   return time;
 }
 
+/// The name of an exchange inside functions, the usual one if absent.
+std::string exchangeName(const Node &node, const char *key) {
+  return node.has(key) ? node.at(key).string() : LayerTimes().forwardExchange;
+}
+
 PredictedTimes parsePredicted(const Node &node, const Manifest &manifest) {
   PredictedTimes times;
   auto expect = [](const Node &at, size_t found, size_t expected) {
@@ -232,6 +237,8 @@ PredictedTimes parsePredicted(const Node &node, const Manifest &manifest) {
       one.gather = duration(layer, "gather");
       one.forward = duration(layer, "forward");
       one.tpForward = duration(layer, "tp-forward");
+      one.forwardExchange = exchangeName(layer, "exchange-forward");
+      one.backwardExchange = exchangeName(layer, "exchange-backward");
       one.recompute = duration(layer, "recompute");
       one.backward = duration(layer, "backward");
       one.tpBackward = duration(layer, "tp-backward");

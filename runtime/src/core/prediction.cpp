@@ -71,14 +71,14 @@ private:
     std::map<size_t, double> arrivals;
   };
 
-  void add(size_t r, PredictedRow row, const char *what, double begin,
+  void add(size_t r, PredictedRow row, const std::string &what, double begin,
            double end, int32_t layer) {
     if (end > begin)
       roles[r].spans.push_back(
           {begin, end, row, what, roles[r].tasks[roles[r].at], layer});
   }
   /// Something that nothing overlaps.
-  void alone(size_t r, PredictedRow row, const char *what, double length,
+  void alone(size_t r, PredictedRow row, const std::string &what, double length,
              int32_t layer = -1) {
     add(r, row, what, roles[r].time, roles[r].time + length, layer);
     roles[r].time += length;
@@ -110,7 +110,7 @@ private:
       auto layer = int32_t(front + l);
       alone(r, PredictedRow::Communication, "gather", layers[l].gather, layer);
       alone(r, PredictedRow::Compute, "forward", layers[l].forward, layer);
-      alone(r, PredictedRow::Communication, "tp all-reduce",
+      alone(r, PredictedRow::Communication, layers[l].forwardExchange,
             layers[l].tpForward, layer);
       alone(r, PredictedRow::Communication, "reshard", layers[l].reshardForward,
             layer);
@@ -154,7 +154,8 @@ private:
         return role.time + at + (slowdown - 1) * std::min(at, shorter);
       };
       double done = 0;
-      auto next = [&](PredictedRow row, const char *what, double length) {
+      auto next = [&](PredictedRow row, const std::string &what,
+                      double length) {
         add(r, row, what, stretch(done), stretch(done + length), layer);
         done += length;
       };
@@ -166,8 +167,8 @@ private:
       next(PredictedRow::Communication, "reduce-scatter", time.scatter);
       next(PredictedRow::Communication, "gradient all-reduce", sync);
       role.time = stretch(std::max(compute, communication));
-      alone(r, PredictedRow::Communication, "tp all-reduce", time.tpBackward,
-            layer);
+      alone(r, PredictedRow::Communication, layers[l].backwardExchange,
+            time.tpBackward, layer);
       alone(r, PredictedRow::Communication, "reshard", time.reshardBackward,
             layer);
     }
@@ -190,7 +191,7 @@ private:
 
   bool transfer(size_t r, const grt_task &task) {
     struct Part {
-      const char *what;
+      const std::string &what;
       std::pair<int, size_t> channel;
       size_t cut;
       Kind kind;

@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace grt {
@@ -28,6 +29,9 @@ namespace grt {
 /// Microseconds of one layer for one micro-batch, each as if alone.
 struct LayerTimes {
   double gather = 0, forward = 0, tpForward = 0;
+  /// Names of `tpForward` and `tpBackward`: "cp shift".
+  std::string forwardExchange = "tp all-reduce";
+  std::string backwardExchange = "tp all-reduce";
   double recompute = 0, backward = 0, tpBackward = 0;
   /// Of the latter two the weight part, which has the scatter too; only of a
   /// layer whose backward function is split.
@@ -73,7 +77,7 @@ enum class PredictedRow : uint8_t { Task, Compute, Communication };
 struct PredictedSpan {
   double begin = 0, end = 0;
   PredictedRow row = PredictedRow::Task;
-  const char *what = ""; ///< "forward", "gather", ...; unused for tasks
+  std::string what; ///< "forward", "gather", ...; unused for tasks
   grt_task task = {};
   int32_t layer = -1;
 };

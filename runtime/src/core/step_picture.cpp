@@ -8,8 +8,8 @@
 #include "core/trace_report.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
+#include <string_view>
 
 namespace grt {
 namespace {
@@ -32,11 +32,10 @@ SpanKind kindOf(const grt_task &task) {
 }
 
 /// Of a predicted computation, which is named after its phase.
-SpanKind kindOf(const char *what) {
-  if (std::strcmp(what, "forward") == 0)
+SpanKind kindOf(std::string_view what) {
+  if (what == "forward")
     return SpanKind::Forward;
-  bool isBackward =
-      std::strcmp(what, "backward") == 0 || std::strcmp(what, "recompute") == 0;
+  bool isBackward = what == "backward" || what == "recompute";
   return isBackward ? SpanKind::Backward : SpanKind::Update;
 }
 

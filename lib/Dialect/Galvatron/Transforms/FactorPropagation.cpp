@@ -10,6 +10,7 @@
 
 #include "galvatron/Dialect/Galvatron/Transforms/Partition.h"
 #include "galvatron/Dialect/NN/IR/NN.h"
+#include "galvatron/Dialect/NN/IR/WholeSamples.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
 
 using namespace mlir;
@@ -275,10 +276,11 @@ LogicalResult Propagation::verifyUncut(size_t axis, nn::FactorOpInterface op,
     return success();
   if (sharesPositions(axis) && op.mixesPositions())
     return op->emitError()
-           << "'" << op->getName()
-           << "' has windows, biases by distance or documents, and works on "
-              "whole samples alone: expected no '"
-           << axes[axis].paradigm.name() << "', which cuts their positions";
+           << "'" << op->getName() << "' " << nn::whyWholeSamples(op)
+           << ", and works on whole samples alone: expected no '"
+           << axes[axis].paradigm.name()
+           << "', which cuts their positions: use "
+           << nn::waysToCutPositions(op);
   if (!op.mayBeReplicated(AxisRanks(axes[axis])))
     return op->emitError() << "expected a factor to split '" << op->getName()
                            << "' by: it cannot be the same on all "
@@ -295,7 +297,8 @@ LogicalResult Propagation::verifyInRing(size_t axis,
     return success();
   return op->emitError() << "'" << op->getName() << "' " << why
                          << ": expected no '" << axes[axis].paradigm.name()
-                         << "', which passes keys and values round";
+                         << "', which passes keys and values round: use "
+                         << nn::waysToCutPositions(op);
 }
 
 /// Finds what an axis does to an operation. `hasOuterRows` says that blocks of

@@ -13,6 +13,8 @@
 #include "galvatron/Dialect/NN/IR/NN.h"
 #include "galvatron/Dialect/NN/Transforms/Bodies.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace mlir::galvatron;
 using ::galvatron::Strategy;
@@ -209,6 +211,13 @@ mlir::galvatron::getRowAxes(ArrayRef<::galvatron::Level> axes) {
   return found;
 }
 
+/// The least length above `length` of which so many samples divide into so many
+/// blocks.
+static int64_t nextLength(int64_t length, int64_t samples, int64_t blocks) {
+  const int64_t step = blocks / std::gcd(samples, blocks);
+  return llvm::divideCeil(length, step) * step;
+}
+
 std::optional<std::string> RowCut::whyNot(int64_t samples) const {
   int64_t rows = samples * length, degree = 1;
   std::string names;
@@ -217,6 +226,14 @@ std::optional<std::string> RowCut::whyNot(int64_t samples) const {
     names +=
         (names.empty() ? "'" : " and '") + level.paradigm.name().str() + "'";
   }
+  // What suits all operations of a body, some of which may balance blocks.
+  const int64_t blocks =
+      llvm::any_of(levels,
+                   [](const ::galvatron::Level &level) {
+                     return level.paradigm->dividesPositions();
+                   })
+          ? 2 * degree
+          : degree;
   // Balanced blocks have two pieces.
   if (rows % (balanced ? 2 * degree : degree) == 0)
     return std::nullopt;
@@ -226,7 +243,10 @@ std::optional<std::string> RowCut::whyNot(int64_t samples) const {
          "degree " + std::to_string(degree) + " of " + names +
          " does not divide" +
          (balanced ? ": under causal attention a rank has two pieces of them"
-                   : "");
+                   : "") +
+         "; " + std::to_string(nextLength(length, samples, blocks)) +
+         " positions would do, or " +
+         std::to_string(blocks / std::gcd(length, blocks)) + " samples";
 }
 
 SmallVector<RowCut>

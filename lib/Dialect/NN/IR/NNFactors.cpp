@@ -64,9 +64,13 @@ SmallVector<int> allButLastDims(size_t rank, size_t normed = 1) {
   return result;
 }
 
-LogicalResult partitionDropout(Operation *op, ArrayRef<int> dims, int factor,
+/// Marks a dropout whose last dimension is split. A block of rows has one
+/// dimension for samples and positions, which have a factor each.
+LogicalResult partitionDropout(Operation *op, int factor,
                                llvm::function_ref<void()> setSharded) {
-  if (dims.back() == factor) {
+  auto type = cast<RankedTensorType>(op->getOperand(0).getType());
+  const auto factorCount = int(type.getRank()) + (RowsAttr::of(type) ? 1 : 0);
+  if (factor == factorCount - 1) {
     setSharded();
     return success();
   }
@@ -656,15 +660,13 @@ bool GroupedAttentionGradOp::mixesPositions() { return true; }
 FactorRule DropoutOp::getFactorRule() { return elementwise(*this); }
 LogicalResult DropoutOp::partition(OpBuilder &, int factor,
                                    const ShardContext &) {
-  return partitionDropout(*this, getFactorRule().operands[0], factor,
-                          [&] { setColSharded(true); });
+  return partitionDropout(*this, factor, [&] { setColSharded(true); });
 }
 
 FactorRule DropoutAddOp::getFactorRule() { return elementwise(*this); }
 LogicalResult DropoutAddOp::partition(OpBuilder &, int factor,
                                       const ShardContext &) {
-  return partitionDropout(*this, getFactorRule().operands[0], factor,
-                          [&] { setColSharded(true); });
+  return partitionDropout(*this, factor, [&] { setColSharded(true); });
 }
 
 FactorRule AddOp::getFactorRule() { return elementwise(*this); }

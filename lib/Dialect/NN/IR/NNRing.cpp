@@ -426,9 +426,10 @@ template <typename OpTy> std::string whyNotGrouped(OpTy op) {
     return "has a window, of whose keys a ring would pass all on";
   if (op.getBias())
     return "has biases by distance, and a step of a ring adds none";
-  if (!op.getCap().isZero() || !op.getDistance().isZero())
-    return "changes scores by a cap or by distances, and a step of a ring does "
-           "not";
+  if (!op.getDistance().isZero())
+    return "has slopes by distance, and a step of a ring adds none";
+  if (!op.getCap().isZero())
+    return "caps scores, and a step of a ring does not";
   if (positionsOf(op.getQ()) != positionsOf(op.getK()))
     return "has " + std::to_string(positionsOf(op.getQ())) + " queries and " +
            std::to_string(positionsOf(op.getK())) +
