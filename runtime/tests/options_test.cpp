@@ -78,7 +78,9 @@ TEST(Options, CombinationsAreRefused) {
       {{"p", "--evaluate", data}, ""},
       {{"p", "--evaluate=d", data},
        "--evaluate=FILE names the data: leave --data out"},
-      {{"p"}, "expected --steps=N, or --evaluate"},
+      {{"p"},
+       "expected --steps=N or --evaluate, or "
+       "--generate=TEXT or --prompts=FILE of a program that generates"},
       {{"p", "--steps=0"}, ""},
       {{"p", "--steps=1"}, "expected --data=FILE"},
       {{"p", steps, data, "--validate-every=3"},

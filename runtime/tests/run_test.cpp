@@ -432,7 +432,8 @@ TEST(Run, WrongInputs) {
   writeText("weights/part.safetensors", "kept");
   const WrongInput inputs[] = {
       {"", "expected a program (.gvx); see --help"},
-      {p, "expected --steps=N, or --evaluate"},
+      {p, "expected --steps=N or --evaluate, or "
+          "--generate=TEXT or --prompts=FILE of a program that generates"},
       {p + " --steps=1", "expected --data=FILE"},
       {p + " " + p + " --steps=0", "expected one program, found"},
       {p + " --steps=x", "option '--steps': expected an integer of at least 0, "

@@ -214,7 +214,7 @@ double duration(const Node &node, const char *key) {
 
 /// The name of an exchange inside functions, the usual one if absent.
 std::string exchangeName(const Node &node, const char *key) {
-  return node.has(key) ? node.at(key).string() : LayerTimes().forwardExchange;
+  return node.has(key) ? node.at(key).string() : ExchangeNames().forward;
 }
 
 PredictedTimes parsePredicted(const Node &node, const Manifest &manifest) {
@@ -237,8 +237,8 @@ PredictedTimes parsePredicted(const Node &node, const Manifest &manifest) {
       one.gather = duration(layer, "gather");
       one.forward = duration(layer, "forward");
       one.tpForward = duration(layer, "tp-forward");
-      one.forwardExchange = exchangeName(layer, "exchange-forward");
-      one.backwardExchange = exchangeName(layer, "exchange-backward");
+      one.exchanges.forward = exchangeName(layer, "exchange-forward");
+      one.exchanges.backward = exchangeName(layer, "exchange-backward");
       one.recompute = duration(layer, "recompute");
       one.backward = duration(layer, "backward");
       one.tpBackward = duration(layer, "tp-backward");

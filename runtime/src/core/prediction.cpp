@@ -110,7 +110,7 @@ private:
       auto layer = int32_t(front + l);
       alone(r, PredictedRow::Communication, "gather", layers[l].gather, layer);
       alone(r, PredictedRow::Compute, "forward", layers[l].forward, layer);
-      alone(r, PredictedRow::Communication, layers[l].forwardExchange,
+      alone(r, PredictedRow::Communication, layers[l].exchanges.forward,
             layers[l].tpForward, layer);
       alone(r, PredictedRow::Communication, "reshard", layers[l].reshardForward,
             layer);
@@ -167,7 +167,7 @@ private:
       next(PredictedRow::Communication, "reduce-scatter", time.scatter);
       next(PredictedRow::Communication, "gradient all-reduce", sync);
       role.time = stretch(std::max(compute, communication));
-      alone(r, PredictedRow::Communication, layers[l].backwardExchange,
+      alone(r, PredictedRow::Communication, layers[l].exchanges.backward,
             time.tpBackward, layer);
       alone(r, PredictedRow::Communication, "reshard", time.reshardBackward,
             layer);

@@ -26,12 +26,15 @@
 
 namespace grt {
 
+/// Names of what the functions of a layer exchange: "cp shift".
+struct ExchangeNames {
+  std::string forward = "tp all-reduce", backward = "tp all-reduce";
+};
+
 /// Microseconds of one layer for one micro-batch, each as if alone.
 struct LayerTimes {
   double gather = 0, forward = 0, tpForward = 0;
-  /// Names of `tpForward` and `tpBackward`: "cp shift".
-  std::string forwardExchange = "tp all-reduce";
-  std::string backwardExchange = "tp all-reduce";
+  ExchangeNames exchanges; ///< `tpForward` and `tpBackward`
   double recompute = 0, backward = 0, tpBackward = 0;
   /// Of the latter two the weight part, which has the scatter too; only of a
   /// layer whose backward function is split.

@@ -145,7 +145,7 @@ galvatron.model @m(%t: tensor<?x4xi32> is <tokens, below = 16>, %l: tensor<?x4xi
 
 // -----
 // data C1
-// expected-error @+1 {{expected data of kind 'tokens', 'labels', 'classes', 'token_types', 'mask', 'document_starts', 'cache_rows', 'positions' or 'images', found 'sounds'}}
+// expected-error @+1 {{expected data of kind 'tokens', 'labels', 'classes', 'token_types', 'mask', 'document_starts', 'cache_rows', 'positions', 'source_rows', 'source_lengths' or 'images', found 'sounds'}}
 galvatron.model @m(%t: tensor<?x4xf32> is <sounds>) {
   galvatron.output
 }

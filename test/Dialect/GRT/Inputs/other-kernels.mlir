@@ -49,6 +49,12 @@ grt.func @f {
   %given = grt.buffer output at 512 : memref<2x8xf32>
   grt.kernel cached_attention(%one, %one, %one, %keys, %values, %places, %places, %given) ints [2, 2, 5, 2, 2, 4, 8, 8, 8, 0, 0, 0, 0] reals [0.5, 0.0, 1.0]
     : memref<2x8xf32>, memref<2x8xf32>, memref<2x8xf32>, memref<2x2x5x4xf32>, memref<2x2x5x4xf32>, memref<2xi32>, memref<2xi32>, memref<2x8xf32>
+  %source = grt.buffer input at 2048 : memref<2x5x8xf32>
+  grt.kernel cached_cross_attention(%one, %source, %source, %keys, %values, %places, %places, %places, %given) ints [2, 2, 5, 2, 2, 4, 8, 8, 8] reals [0.5]
+    : memref<2x8xf32>, memref<2x5x8xf32>, memref<2x5x8xf32>, memref<2x2x5x4xf32>, memref<2x2x5x4xf32>, memref<2xi32>, memref<2xi32>, memref<2xi32>, memref<2x8xf32>
+  %distances = grt.buffer input at 3072 : memref<2x4x11xf32>
+  grt.kernel cached_attention(%one, %one, %one, %keys, %values, %places, %places, %given, %distances) ints [2, 2, 5, 2, 2, 4, 8, 8, 8, 0, 1, 4, 11] reals [0.5, 0.0, 0.0]
+    : memref<2x8xf32>, memref<2x8xf32>, memref<2x8xf32>, memref<2x2x5x4xf32>, memref<2x2x5x4xf32>, memref<2xi32>, memref<2xi32>, memref<2x8xf32>, memref<2x4x11xf32>
   grt.kernel rotary(%one, %given, %places) ints [2, 1, 2, 4, 0, 2, 0, 0, 0, 1] reals [1.0, 1.0, 0.5]
     : memref<2x8xf32>, memref<2x8xf32>, memref<2xi32>
   %labels = grt.buffer data at 0 : memref<2x3xi32>
