@@ -73,29 +73,36 @@ def make_prompts():
 
 
 class GenerationPeersTest(FolderTest):
-    def test_greedy_texts_behind_encoders_are_equal(self):
-        torch.manual_seed(6)
+    def compare(self, made, greedy, lengths, most):
+        """Compares texts of models with those of `greedy`, under a plan that writes one
+        at a time and one that writes six; `most` are the tokens that each keeps behind
+        a prompt."""
         prompts = make_prompts()
         asked = self.write("prompts.jsonl", "\n".join(map(json.dumps, prompts)))
-        for name, model in models_with_encoders().items():
+        for name, model in made.items():
             folder = self.folder / name
             model.save_pretrained(folder)
             model.eval()
-            expected = [self.greedy_behind(model, prompt) for prompt in prompts]
-            for plan in (["--cluster=1xcpu", "--generate=1,32,16"],
-                         ["--cluster=4xcpu", "--generate=6,32,12",
+            expected = [greedy(model, prompt) for prompt in prompts]
+            for plan in (["--cluster=1xcpu", f"--generate=1,32,{most[0]}"],
+                         ["--cluster=4xcpu", f"--generate=6,32,{most[1]}",
                           "--pipeline-degree=2", "--strategy=tp2"]):
                 with self.subTest(model=name, plan=plan):
                     program = self.folder / "program.gvx"
                     tools.call("galvatron-compile", [
-                        str(folder / "config.json"), "--seq-len=40",
-                        "--decoder-seq-len=16", *plan, f"-o={program}"])
+                        str(folder / "config.json"), *lengths, *plan,
+                        f"-o={program}"])
                     summary = self.folder / "summary.json"
                     tools.call("galvatron-run", [
                         str(program), f"--init={folder}", f"--prompts={asked}",
                         f"--tokens={TOKENS}", f"--summary={summary}"])
                     found = json.loads(summary.read_text(encoding="utf-8"))
                     self.assertEqual(found["generated"], expected)
+
+    def test_greedy_texts_behind_encoders_are_equal(self):
+        torch.manual_seed(6)
+        self.compare(models_with_encoders(), self.greedy_behind,
+                     ["--seq-len=40", "--decoder-seq-len=16"], (16, 12))
 
     @staticmethod
     def greedy_behind(model, prompt):
@@ -115,27 +122,7 @@ class GenerationPeersTest(FolderTest):
 
     def test_greedy_texts_are_equal(self):
         torch.manual_seed(3)
-        prompts = make_prompts()
-        asked = self.write("prompts.jsonl", "\n".join(map(json.dumps, prompts)))
-        for name, model in models().items():
-            folder = self.folder / name
-            model.save_pretrained(folder)
-            model.eval()
-            expected = [self.greedy(model, prompt) for prompt in prompts]
-            for plan in (["--cluster=1xcpu", "--generate=1,32,16"],
-                         ["--cluster=4xcpu", "--generate=6,32,16",
-                          "--pipeline-degree=2", "--strategy=tp2"]):
-                with self.subTest(model=name, plan=plan):
-                    program = self.folder / "program.gvx"
-                    tools.call("galvatron-compile", [
-                        str(folder / "config.json"), f"--seq-len={LENGTH}", *plan,
-                        f"-o={program}"])
-                    summary = self.folder / "summary.json"
-                    tools.call("galvatron-run", [
-                        str(program), f"--init={folder}", f"--prompts={asked}",
-                        f"--tokens={TOKENS}", f"--summary={summary}"])
-                    found = json.loads(summary.read_text(encoding="utf-8"))
-                    self.assertEqual(found["generated"], expected)
+        self.compare(models(), self.greedy, [f"--seq-len={LENGTH}"], (16, 16))
 
     @staticmethod
     def greedy(model, prompt):

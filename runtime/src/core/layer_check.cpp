@@ -375,26 +375,10 @@ private:
                      "', found '" + streamName(op.stream) + "'";
   }
 
-  /// Which of the layer's data a buffer is; null if it is none.
-  const Datum *datumOf(const Role &role, const Layer &layer,
-                       const grt_buffer &buffer) const {
-    uint64_t begin = 0;
-    if (buffer.region != GRT_REGION_DATA)
-      return nullptr;
-    for (int copy : layer.data) {
-      const Datum &datum =
-          manifest.data[size_t(role.copies[size_t(copy)].datum)];
-      if (buffer.offset == begin)
-        return &datum;
-      begin += alignUp(uint64_t(layer.samples) * datum.bytesPerSample);
-    }
-    return nullptr;
-  }
-
   std::string wrongData(const Role &role, const Layer &layer,
                         const grt_kernel_op &op) const {
     for (uint32_t i = 0; i < op.buffer_count; ++i) {
-      const Datum *datum = datumOf(role, layer, op.buffers[i]);
+      const Datum *datum = datumOf(manifest, role, layer, op.buffers[i]);
       const std::optional<int64_t> count =
           datum ? valuesToldApart(op.kernel, op.ints, op.int_count, i,
                                   membersOf(layer, GRT_AXIS_TP))
@@ -517,6 +501,20 @@ std::string wrongParts(const grt_schedule &schedule, const Manifest &manifest,
 }
 
 } // namespace
+
+const Datum *datumOf(const Manifest &manifest, const Role &role,
+                     const Layer &layer, const grt_buffer &buffer) {
+  uint64_t begin = 0;
+  if (buffer.region != GRT_REGION_DATA)
+    return nullptr;
+  for (int copy : layer.data) {
+    const Datum &datum = manifest.data[size_t(role.copies[size_t(copy)].datum)];
+    if (buffer.offset == begin)
+      return &datum;
+    begin += alignUp(uint64_t(layer.samples) * datum.bytesPerSample);
+  }
+  return nullptr;
+}
 
 std::string wrongLayers(const Manifest &manifest, const ProgramFile &program) {
   if (std::string wrong = wrongNumbers(manifest); !wrong.empty())

@@ -33,6 +33,10 @@ namespace grt {
 ///  - data that may be larger than a call tells apart.
 std::string wrongLayers(const Manifest &manifest, const ProgramFile &program);
 
+/// Returns which of a layer's data a buffer is; null if it is none.
+const Datum *datumOf(const Manifest &manifest, const Role &role,
+                     const Layer &layer, const grt_buffer &buffer);
+
 } // namespace grt
 
 #endif // GRT_CORE_LAYER_CHECK_H

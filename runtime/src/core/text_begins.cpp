@@ -7,6 +7,7 @@
 
 #include "core/text_begins.h"
 #include "core/byte_set.h"
+#include "core/layer_check.h"
 #include "core/program_text.h"
 #include "grt/kernels.h"
 
@@ -104,7 +105,7 @@ private:
   void write(const grt_buffer &buffer) {
     made.remove(buffer);
     computed.remove(buffer);
-    // What is made of parameters is there for all layers that read it.
+    // Values of parameters alone are there for all layers that read them.
     if (begins && !readsSource && buffer.region == GRT_REGION_OUTPUT)
       wrong = "it runs where texts begin, expected it to read what an encoder "
               "reads, as others take what it makes";
@@ -116,15 +117,8 @@ private:
 
   /// True of a datum that an encoder reads.
   bool isSource(const grt_buffer &buffer) const {
-    uint64_t begin = 0;
-    for (int copy : layer.data) {
-      const Datum &datum =
-          manifest.data[size_t(role.copies[size_t(copy)].datum)];
-      if (buffer.offset == begin)
-        return &datum == manifest.tokens() || datum.kind == "mask";
-      begin += alignUp(uint64_t(layer.samples) * datum.bytesPerSample);
-    }
-    return false;
+    const Datum *datum = datumOf(manifest, role, layer, buffer);
+    return datum && (datum == manifest.tokens() || datum->kind == "mask");
   }
 
   const Manifest &manifest;
@@ -132,7 +126,7 @@ private:
   const Role &role;
   const Layer &layer;
   std::string wrong;
-  /// What was written where texts begin alone, and of what every token brings.
+  /// Bytes written where texts begin alone, and those computed with each token.
   Bytes made, computed;
   bool begins = false, readsTokens = false,
        readsSource = false; ///< of the call

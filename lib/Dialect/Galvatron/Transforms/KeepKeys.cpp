@@ -34,17 +34,17 @@ Type withOnePosition(Type type, int64_t positions) {
   return tensor.clone(shape);
 }
 
-/// What a value is made of, beside parameters.
+/// Origin of a value, beside parameters.
 enum class From {
   Parameters, ///< nothing else
   Source,     ///< what an encoder reads
   Text        ///< the positions that are computed
 };
 
-/// What is made of both.
+/// The origin of a result with operands of two origins.
 From join(From one, From other) { return std::max(one, other); }
 
-/// What a model that generates reads.
+/// The data of a model that generates.
 struct ReadData {
   int64_t positions = 0;  ///< of a text
   int64_t source = 0;     ///< tokens that its encoder reads; 0: there is none
@@ -148,7 +148,7 @@ public:
     return body.getArgument(index);
   }
 
-  /// What each input and result is made of.
+  /// Origins of inputs and results.
   SmallVector<From> inputs, results;
   /// Types of what is kept for a layer, keys and values by turns.
   SmallVector<RankedTensorType> caches;
@@ -202,8 +202,8 @@ private:
     return success();
   }
 
-  /// What computes positions takes the form that computes one of them. Which
-  /// operations do is known before the first is replaced.
+  /// Operations on positions are replaced by the form that computes one of
+  /// them. They are collected before the first is replaced.
   LogicalResult keepAll() {
     SmallVector<std::pair<nn::TrainingOpInterface, bool>> ofTexts;
     for (nn::TrainingOpInterface op : operations()) {
@@ -378,7 +378,7 @@ private:
   }
 
   DenseMap<StringAttr, std::shared_ptr<BodyRewriter>> rewriters;
-  /// What values of the model are made of.
+  /// Origins of the model's values.
   DenseMap<Value, From> from;
   /// Data that the model comes to have: rows and positions of samples, and with
   /// an encoder rows and lengths of their sources.

@@ -850,16 +850,10 @@ void CachedAttentionOp::emitKernels(KernelEmitter &emitter,
   }
   llvm::append_range(buffers, operands.slice(parts, 4));
   buffers.push_back(results[0]);
-  SmallVector<int64_t> ints = {typeOf(getO()).getDimSize(0),
-                               cache[0],
-                               cache[2],
-                               heads,
-                               cache[1],
-                               head,
-                               queryStride,
-                               keyStride,
-                               keyStride,
-                               int64_t(getWindow())};
+  SmallVector<int64_t> ints = {typeOf(getO()).getDimSize(0), cache[0],
+                               cache[2]};
+  ints.append({heads, cache[1], head, queryStride, keyStride, keyStride});
+  ints.push_back(int64_t(getWindow()));
   if (getBias()) {
     buffers.push_back(operands.back());
     ArrayRef<int64_t> bias = typeOf(getBias()).getShape();

@@ -289,7 +289,19 @@ LogicalResult AttentionGradOp::verify() {
   return expectType(*this, "dqkv", getDqkv(), getQkv().getType()); // 5
 }
 
-/// Error: what is kept is made by an operation, and so does not stay.
+/// Error: heads that key heads of a cache do not divide, or that are too wide.
+static LogicalResult expectHeads(Operation *op, int64_t heads,
+                                 ArrayRef<int64_t> cache) {
+  if (heads < 1 || cache[1] < 1 || heads % cache[1] != 0)
+    return op->emitOpError() << "expected key heads to divide the " << heads
+                             << " heads, found " << cache[1];
+  if (cache[3] > kMostCachedHead)
+    return op->emitOpError() << "expected heads of at most " << kMostCachedHead
+                             << " elements, found " << cache[3];
+  return success();
+}
+
+/// Error: an operation makes keys or values, which so do not stay.
 template <typename OpTy> static LogicalResult expectArguments(OpTy op) {
   for (Value kept : {op.getKeys(), op.getValues()})
     if (Operation *made = kept.getDefiningOp())
@@ -340,12 +352,8 @@ LogicalResult CachedAttentionOp::verify() {
     return failure();
   ArrayRef<int64_t> first = shapeOf(getParts()[0]), cache = shapeOf(getKeys());
   const int64_t heads = getHeads(), samples = first[0], head = cache[3];
-  if (heads < 1 || cache[1] < 1 || heads % cache[1] != 0) // 2
-    return emitOpError() << "expected key heads to divide the " << heads
-                         << " heads, found " << cache[1];
-  if (head > kMostCachedHead) // 7
-    return emitOpError() << "expected heads of at most " << kMostCachedHead
-                         << " elements, found " << head;
+  if (failed(expectHeads(*this, heads, cache))) // 2, 7
+    return failure();
   if (parts == 1) {
     if (failed(expectShape(*this, "qkv", getParts()[0],
                            {samples, 1, 3, heads * head})) || // 1, 2
@@ -393,12 +401,8 @@ LogicalResult CachedCrossAttentionOp::verify() {
     return failure();
   ArrayRef<int64_t> queries = shapeOf(getQ()), cache = shapeOf(getKeys());
   const int64_t samples = queries[0], heads = queries[2], head = cache[3];
-  if (heads < 1 || cache[1] < 1 || heads % cache[1] != 0) // 2
-    return emitOpError() << "expected key heads to divide the " << heads
-                         << " heads, found " << cache[1];
-  if (head > kMostCachedHead) // 6
-    return emitOpError() << "expected heads of at most " << kMostCachedHead
-                         << " elements, found " << head;
+  if (failed(expectHeads(*this, heads, cache))) // 2, 6
+    return failure();
   if (failed(expectShape(*this, "q", getQ(), {samples, 1, heads, head})) || // 1
       failed(expectShape(*this, "k", getK(),
                          {samples, cache[2], cache[1], head}))) // 2
