@@ -23,7 +23,7 @@ using namespace grt;
 namespace {
 
 static_assert(GRT_KERNEL_FOLD == 0 && GRT_KERNEL_TALLY_UP == 1 &&
-              GRT_KERNEL_COUNT == 2);
+              GRT_KERNEL_SCALED == 2 && GRT_KERNEL_COUNT == 3);
 
 /// A call that can be changed.
 struct Call {
@@ -64,6 +64,16 @@ const Call fold = {
     {0.5, 1, 2}};
 const Call tally = {
     GRT_KERNEL_TALLY_UP, {{0, GRT_F64, 0, 100}}, {12, 2, 0, 4, 1, 4, 8, 0}, {}};
+
+/// A row of scales for 3 rows, and one scale for 5 columns.
+const Call scaled = {GRT_KERNEL_SCALED,
+                     {{0, GRT_U8, 0, 3 * 7},
+                      {0, GRT_U8, 64, 7 * 5},
+                      {0, GRT_BF16, 128, 3 * 5 * 2},
+                      {0, GRT_F32, 192, 3 * 4},
+                      {0, GRT_F32, 256, 4}},
+                     {3, 5, 7, 1, 0, 0, 1},
+                     {}};
 
 TEST(MadeUpKernels, Tables) {
   EXPECT_STREQ(kernelForms[GRT_KERNEL_TALLY_UP].name, "tally-up");
@@ -147,6 +157,25 @@ TEST(MadeUpKernels, WrongCalls) {
   // Sizes whose product no integer holds.
   call = fold.with(0, mostSize).with(1, mostSize);
   EXPECT_NE(call.wrong().find("in 'x', found 150"), std::string::npos);
+}
+
+/// What products of scaled operands need has its place: both operands' types
+/// and scales, of which every size and every mode is held against the buffers.
+TEST(MadeUpKernels, ScaledOperands) {
+  EXPECT_EQ(scaled.wrong(), "");
+  EXPECT_EQ(scaled.with(4, 1).with(4, GRT_F32, 5 * 4).wrong(), "");
+  // Each operand is of either type.
+  EXPECT_EQ(scaled.with(5, 1).with(6, 0).wrong(), "");
+  for (const auto &[call, expected] : std::vector<std::pair<Call, std::string>>{
+           {scaled.with(3, 0), "expected 4 bytes in 'aScale', found 12"},
+           {scaled.with(4, 1), "expected 20 bytes in 'bScale', found 4"},
+           {scaled.with(2, 8), "expected 24 bytes in 'a', found 21"},
+           {scaled.with(6, 2), "expected 0 or 1 for 'bType', found 2"},
+           {scaled.with(1, GRT_BF16, 7 * 5 * 2),
+            "expected 'i8' elements in 'b', found 'bf16'"},
+           {scaled.with(4, GRT_BF16, 2),
+            "expected 'f32' elements in 'bScale', found 'bf16'"}})
+    EXPECT_EQ(call.wrong(), expected);
 }
 
 } // namespace

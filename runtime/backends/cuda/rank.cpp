@@ -7,6 +7,7 @@
 
 #include "rank.h"
 #include "../common/call.h"
+#include "grt/axes.h"
 
 #include "grt/cuda_bounds.h"
 
@@ -20,15 +21,6 @@
 namespace grt::cuda {
 
 namespace {
-/// Returns whether other ranks wait for the stream's work, as this one does in
-/// turn: gathers, reductions of gradients, messages. Kernels fill the device
-/// whenever it is left to them; a collective that comes late holds up all of
-/// its group.
-bool isUrgent(uint32_t stream) {
-  return stream == GRT_STREAM_GRADIENT || stream == GRT_STREAM_GATHER ||
-         stream == GRT_STREAM_TRANSFER;
-}
-
 /// The time that an abort gets to be through before a rank that ends leaves it
 /// behind.
 constexpr std::chrono::milliseconds abortPatience{2000};
@@ -39,8 +31,10 @@ constexpr std::chrono::milliseconds abortPatience{2000};
 Rank::Rank() {
   gpu::use();
   try {
+    // Kernels fill the device whenever it is left to them; a collective that
+    // comes late holds up all of its group.
     for (uint32_t s = 0; s < GRT_STREAM_COUNT; ++s)
-      streams[s] = gpu::makeStream(isUrgent(s));
+      streams[s] = gpu::makeStream(streamForms[s].first);
     for (uint32_t i = 0; i < rankEvents; ++i)
       events.push_back(gpu::makeEvent());
     fork = gpu::makeEvent();

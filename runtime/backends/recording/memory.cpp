@@ -7,6 +7,8 @@
 
 #include "memory.h"
 
+#include "grt/axes.h"
+
 #include <algorithm>
 #include <iterator>
 #include <sys/mman.h>
@@ -19,9 +21,7 @@ void join(Clock &clock, const Clock &other) {
 }
 
 const char *streamName(uint32_t stream) {
-  static const char *const names[] = {"compute",  "gradient", "gather",
-                                      "transfer", "in",       "out"};
-  return stream < GRT_STREAM_COUNT    ? names[stream]
+  return stream < GRT_STREAM_COUNT    ? streamForms[stream].name
          : stream == GRT_STREAM_COUNT ? "the host itself"
                                       : "unknown";
 }

@@ -97,25 +97,21 @@ typedef enum grt_optimizer {
   GRT_OPTIMIZER_ADAMW = 2
 } grt_optimizer;
 
-/// Axes of a layer's strategy along which a collective runs.
+/// Axes of a layer's strategy along which a collective runs: `GRT_AXIS_DP = 0`
+/// and so on. The list says what each is for.
 typedef enum grt_axis {
-  GRT_AXIS_DP = 0,
-  GRT_AXIS_SDP = 1,
-  GRT_AXIS_TP = 2,
-  GRT_AXIS_CP = 3 ///< of positions: blocks of rows
+#define GRT_AXIS(NAME, name, number, ...) GRT_AXIS_##NAME = number,
+#include "grt/axes.def"
+  GRT_AXIS_COUNT
 } grt_axis;
 
 /// Queues of a device, each in order, between them only what events say. A
 /// backend whose calls are done when they return has none, and a program for it
-/// has everything on GRT_STREAM_COMPUTE.
+/// has everything on GRT_STREAM_COMPUTE. The list says what each is for.
 typedef enum grt_stream {
-  GRT_STREAM_COMPUTE = 0,  ///< all kernels
-  GRT_STREAM_GRADIENT = 1, ///< collectives over gradients
-  GRT_STREAM_GATHER = 2,   ///< gathers of parameters, shifts beside kernels
-  GRT_STREAM_TRANSFER = 3, ///< between stages
-  GRT_STREAM_IN = 4,       ///< copies from the host
-  GRT_STREAM_OUT = 5,      ///< copies to the host
-  GRT_STREAM_COUNT = 6
+#define GRT_STREAM(NAME, Name, name, number, ...) GRT_STREAM_##NAME = number,
+#include "grt/axes.def"
+  GRT_STREAM_COUNT
 } grt_stream;
 
 typedef enum grt_collective {

@@ -167,6 +167,10 @@ private:
       if (dtype != GRT_I32)
         expected = "'i32'";
       break;
+    case Elements::Code:
+      if (dtype != GRT_U8)
+        expected = "'i8'";
+      break;
     case Elements::Loss:
       if (dtype != GRT_F64)
         expected = "'f64'";

@@ -52,6 +52,7 @@ enum class Elements : uint8_t {
   Accumulator, ///< f64 where the compute type is, else f32
   Either,      ///< of these two
   Index,       ///< i32: tokens, labels, masks
+  Code,        ///< 8-bit numbers; which type they are an integer tells
   Loss,        ///< f64
   Bytes        ///< of any type
 };

@@ -11,6 +11,7 @@
 #include "core/like_layers.h"
 #include "core/program_text.h"
 #include "core/text_begins.h"
+#include "grt/axes.h"
 #include "grt/data_bounds.h"
 #include "grt/kernels.h"
 
@@ -343,9 +344,9 @@ private:
     const bool ofParameters =
         (gathers && op.in.region == GRT_REGION_PARAMETER) ||
         (scatters && op.out.region == GRT_REGION_GRADIENT);
-    if (op.axis != GRT_AXIS_SDP && ofParameters)
+    if (!axisForms[op.axis].parameters && ofParameters)
       return "expected the axis sdp, which cuts parameters";
-    if (op.axis != GRT_AXIS_TP && op.axis != GRT_AXIS_CP && !ofParameters)
+    if (!axisForms[op.axis].values && !ofParameters)
       return "expected the axis tp or cp, as ranks of others have other "
              "samples, and this is no gather of parameters or sum of gradients";
     return "";

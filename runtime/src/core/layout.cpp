@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "core/exchange_check.h"
 #include "core/live_tensors.h"
+#include "grt/axes.h"
 
 #include <algorithm>
 #include <array>
@@ -518,9 +519,6 @@ std::vector<int> axisRanks(const Role &role, const Layer &layer, int localRank,
 }
 
 std::vector<std::vector<StreamGroup>> groupRounds(const Manifest &manifest) {
-  constexpr uint32_t compute = 1u << GRT_STREAM_COMPUTE,
-                     gather = 1u << GRT_STREAM_GATHER,
-                     gradient = 1u << GRT_STREAM_GRADIENT;
   std::map<std::vector<int>, uint32_t> groups;
   for (const Role &role : manifest.roles)
     for (const Layer &layer : role.layers)
@@ -528,9 +526,7 @@ std::vector<std::vector<StreamGroup>> groupRounds(const Manifest &manifest) {
         for (size_t local = 0; local < role.devices.size(); ++local)
           if (layer.degree(axis) > 1)
             groups[axisRanks(role, layer, int(local), axis)] |=
-                axis == GRT_AXIS_DP    ? gradient
-                : axis == GRT_AXIS_SDP ? gather | gradient
-                                       : compute;
+                axisForms[axis].streams;
   std::vector<std::vector<StreamGroup>> rounds;
   std::vector<std::set<int>> taken;
   for (const auto &[group, streams] : groups) {
@@ -580,7 +576,7 @@ SampleRuns samplesOf(const Manifest &manifest, const Layer &layer,
 int64_t sampleBlock(const Layer &layer, int localRank) {
   int64_t block = 0;
   for (const Level &level : layer.levels)
-    if (level.axis != GRT_AXIS_TP && !level.cutsPositions)
+    if (axisForms[level.axis].cuts && !level.cutsPositions)
       block = block * level.degree + localRank / level.stride % level.degree;
   return block;
 }

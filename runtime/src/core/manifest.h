@@ -122,8 +122,10 @@ struct Exchange {
 };
 
 /// All axes, by number.
-inline constexpr grt_axis kAxes[] = {GRT_AXIS_DP, GRT_AXIS_SDP, GRT_AXIS_TP,
-                                     GRT_AXIS_CP};
+inline constexpr grt_axis kAxes[] = {
+#define GRT_AXIS(NAME, ...) GRT_AXIS_##NAME,
+#include "grt/axes.def"
+};
 
 struct Level {
   /// The axis says what its ranks hold: the same (dp), shards (sdp), or a part

@@ -8,6 +8,7 @@
 #include "core/manifest_node.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -74,6 +75,38 @@ LayerTensor parseTensor(const Node &node, const Manifest &manifest,
   return tensor;
 }
 
+/// What ranks of a level of a kind are to each other.
+struct LevelKind {
+  const char *name;
+  grt_axis axis;
+  bool cutsPositions, cutsStateOnly, replicates;
+};
+constexpr LevelKind levelKinds[] = {
+    {"dp", GRT_AXIS_DP, false, false, false},
+    {"sdp", GRT_AXIS_SDP, false, false, false},
+    {"tp", GRT_AXIS_TP, false, false, false},
+    {"zdp", GRT_AXIS_SDP, false, true, false},
+    {"cp", GRT_AXIS_DP, true, false, false},
+    {"scp", GRT_AXIS_SDP, true, false, false},
+    {"zcp", GRT_AXIS_SDP, true, true, false},
+    {"replica", GRT_AXIS_TP, false, false, true}};
+
+const LevelKind &levelKindOf(const Node &entry) {
+  const std::string name = entry.at("kind").string();
+  std::string known;
+  for (const LevelKind &kind : levelKinds) {
+    if (name == kind.name)
+      return kind;
+    const bool isFirst = &kind == levelKinds;
+    const bool isLast = &kind + 1 == std::end(levelKinds);
+    known += std::string(isFirst  ? "'"
+                         : isLast ? " or '"
+                                  : ", '") +
+             kind.name + "'";
+  }
+  entry.error("expected kind " + known + ", found '" + name + "'");
+}
+
 /// Says also, of the layer, what its axes do.
 std::vector<Level> parseLevels(const Node &node, size_t devices, Layer &layer) {
   std::vector<Level> levels;
@@ -82,37 +115,19 @@ std::vector<Level> parseLevels(const Node &node, size_t devices, Layer &layer) {
   std::set<std::pair<grt_axis, bool>> seen;
   for (const Node &entry : node.list()) {
     Level level;
-    std::string kind = entry.at("kind").string();
-    if (kind == "dp")
-      level.axis = GRT_AXIS_DP;
-    else if (kind == "sdp")
-      level.axis = GRT_AXIS_SDP;
-    else if (kind == "tp")
-      level.axis = GRT_AXIS_TP;
-    else if (kind == "replica")
-      level.axis = GRT_AXIS_TP;
-    else if (kind == "zdp")
-      level.axis = GRT_AXIS_SDP;
-    else if (kind == "cp")
-      level.axis = GRT_AXIS_DP;
-    else if (kind == "scp" || kind == "zcp")
-      level.axis = GRT_AXIS_SDP;
-    else
-      entry.error("expected kind 'dp', 'sdp', 'tp', 'zdp', 'cp', 'scp', 'zcp' "
-                  "or 'replica', found '" +
-                  kind + "'");
-    level.cutsPositions = kind == "cp" || kind == "scp" || kind == "zcp";
-    cutsStateOnly |= kind == "zdp" || kind == "zcp";
-    holdsWhole |= level.axis == GRT_AXIS_DP;
-    shardsParameters |= kind == "sdp" || kind == "scp";
-    layer.replicated |= kind == "replica";
+    const LevelKind &kind = levelKindOf(entry);
+    level.axis = kind.axis;
+    level.cutsPositions = kind.cutsPositions;
+    cutsStateOnly |= kind.cutsStateOnly;
+    holdsWhole |= kind.axis == GRT_AXIS_DP;
+    shardsParameters |= kind.axis == GRT_AXIS_SDP && !kind.cutsStateOnly;
+    layer.replicated |= kind.replicates;
     // One level of a kind, and one that cuts positions.
     if (!seen.insert({level.axis, level.cutsPositions}).second ||
         (level.cutsPositions && std::exchange(cutsPositions, true)) ||
         (cutsStateOnly && (holdsWhole || shardsParameters)))
-      entry.error("kind '" + kind +
-                  "' stands twice, or beside one that it "
-                  "cannot stand beside");
+      entry.error(std::string("kind '") + kind.name +
+                  "' stands twice, or beside one that it cannot stand beside");
     level.degree = entry.at("degree").integer(1, int64_t(devices));
     level.stride = entry.at("stride").integer(1, int64_t(devices));
     levels.push_back(level);

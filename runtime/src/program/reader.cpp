@@ -244,7 +244,7 @@ private:
 
   void addCollective(const Collective &row) {
     expectBelow(row.collective, GRT_COLLECTIVE_COUNT, "a collective");
-    expectBelow(row.axis, GRT_AXIS_CP + 1, "an axis");
+    expectBelow(row.axis, GRT_AXIS_COUNT, "an axis");
     expectBelow(row.acc, 3, "acc");
     expectBelow(row.stream, GRT_STREAM_COUNT, "a stream");
     const bool shifts = row.collective == GRT_SHIFT;

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "grt/stream_order.h"
-#include "grt/abi.h"
+#include "grt/axes.h"
 
 #include <algorithm>
 
@@ -17,13 +17,10 @@ bool overlap(const ByteUse &a, const ByteUse &b) {
   return a.memory == b.memory && a.begin < b.end && b.begin < a.end;
 }
 
-/// True if groups of two axes may have two ranks in common. All groups of one
-/// axis share a communicator; parameters may be cut among the ranks that divide
-/// rows. Groups of other axes share one rank only.
+/// True if collectives along two axes have one order; -1 is none.
 bool shareRanks(int one, int other) {
-  auto are = [&](int a, int b) { return one == a && other == b; };
-  return one >= 0 && (one == other || are(GRT_AXIS_SDP, GRT_AXIS_CP) ||
-                      are(GRT_AXIS_CP, GRT_AXIS_SDP));
+  return one >= 0 && other >= 0 &&
+         grt::axesShareRanks(uint32_t(one), uint32_t(other));
 }
 
 bool conflict(const Operation &a, const Operation &b) {

@@ -48,18 +48,11 @@ SAME(::galvatron::Optimizer, SGD, GRT_OPTIMIZER_SGD);
 SAME(::galvatron::Optimizer, Adam, GRT_OPTIMIZER_ADAM);
 SAME(::galvatron::Optimizer, AdamW, GRT_OPTIMIZER_ADAMW);
 
-SAME(Axis, DP, GRT_AXIS_DP);
-SAME(Axis, SDP, GRT_AXIS_SDP);
-SAME(Axis, TP, GRT_AXIS_TP);
-SAME(Axis, CP, GRT_AXIS_CP);
-
+static_assert(getMaxEnumValForAxis() + 1 == GRT_AXIS_COUNT);
 static_assert(getMaxEnumValForStream() + 1 == GRT_STREAM_COUNT);
-SAME(Stream, Compute, GRT_STREAM_COMPUTE);
-SAME(Stream, Gradient, GRT_STREAM_GRADIENT);
-SAME(Stream, Gather, GRT_STREAM_GATHER);
-SAME(Stream, Transfer, GRT_STREAM_TRANSFER);
-SAME(Stream, In, GRT_STREAM_IN);
-SAME(Stream, Out, GRT_STREAM_OUT);
+#define GRT_AXIS(NAME, ...) SAME(Axis, NAME, GRT_AXIS_##NAME);
+#define GRT_STREAM(NAME, Name, ...) SAME(Stream, Name, GRT_STREAM_##NAME);
+#include "grt/axes.def"
 static_assert(kFunctionEvents == GRT_FUNCTION_EVENTS);
 static_assert(::galvatron::kScheduleEvents == GRT_SCHEDULE_EVENTS);
 static_assert(sizeof(::galvatron::Task::waits) == GRT_TASK_WAITS);
