@@ -62,10 +62,62 @@ TEST(Commands, AreTheStepsOfAPass) {
                                            Call, Used}));
   EXPECT_EQ(kindsOf(toy.roles[0].of(0, GRT_TASK_SYNC_GRADIENTS)),
             (std::vector<gvx::CommandKind>{AwaitHome, Sum, Sum, Sum}));
-  EXPECT_EQ(kindsOf(toy.roles[0].of(0, GRT_TASK_UPDATE)),
-            (std::vector<gvx::CommandKind>{AwaitHome, Call, Call, Call}));
+  EXPECT_EQ(
+      kindsOf(toy.roles[0].of(0, GRT_TASK_UPDATE)),
+      (std::vector<gvx::CommandKind>{Return, AwaitHome, Call, Call, Call}));
   EXPECT_EQ(kindsOf(toy.roles[0].norm()),
-            (std::vector<gvx::CommandKind>{Call, Call, Call}));
+            (std::vector<gvx::CommandKind>{AwaitHome, Call, Call, Call}));
+}
+
+/// A plan under which no update depends on all ranks.
+ModelPlan planWithoutClip() {
+  ModelPlan plan;
+  plan.clip = false;
+  return plan;
+}
+
+/// How a step ends is in the program: which ranks meet, and what they decide.
+TEST(Commands, EndSteps) {
+  using enum gvx::CommandKind;
+  using Kinds = std::vector<gvx::CommandKind>;
+  const Lowered toy{TestProgram(planWithoutClip()).file()};
+  ASSERT_EQ(kindsOf(toy.roles[0].decision()), Kinds{Decide});
+  EXPECT_EQ(toy.roles[0].decision().front().number, 1);
+  // The run may choose to go ahead.
+  EXPECT_EQ(kindsOf(toy.roles[0].norm()),
+            (Kinds{AwaitHome, Return, Call, Call, Call}));
+  EXPECT_EQ(toy.roles[0].of(0, GRT_TASK_FORWARD).back().kind, TellLoss);
+  ASSERT_EQ(kindsOf(toy.roles[0].stepEnd()), Kinds{TellAll});
+  EXPECT_EQ(toy.roles[0].stepEnd().front().when, gvx::When::GoesAhead);
+  EXPECT_EQ(kindsOf(toy.roles[0].evaluationEnd()), Kinds{Meet});
+
+  Manifest manifest = toy.manifest;
+  auto of = [&](uint8_t task, bool hasLoss = false) {
+    const EndCommands ends = endCommands(manifest, task, hasLoss);
+    Kinds kinds = kindsOf(ends.before);
+    for (const gvx::Command &row : ends.behind)
+      kinds.push_back(row.kind);
+    return kinds;
+  };
+  manifest.clip = true;
+  EXPECT_EQ(of(GRT_TASK_NORM), (Kinds{AwaitHome, Decide}));
+  EXPECT_EQ(of(GRT_TASK_UPDATE), Kinds{Return});
+  EXPECT_EQ(of(GRT_TASK_FORWARD, true), Kinds());
+  EXPECT_EQ(of(gvx::ofStepEnd), Kinds());
+  manifest.delay = 1;
+  EXPECT_EQ(of(GRT_TASK_NORM), (Kinds{AwaitHome, DecideLate}));
+  EXPECT_EQ(of(GRT_TASK_UPDATE), Kinds());
+  EXPECT_EQ(of(GRT_TASK_FORWARD, true), Kinds{TellLoss});
+  EXPECT_EQ(of(GRT_TASK_FORWARD, false), Kinds());
+  EXPECT_EQ(of(gvx::ofStepEnd), Kinds{TellAll});
+  manifest.clip = false;
+  EXPECT_EQ(of(GRT_TASK_NORM), Kinds{AwaitHome});
+  EXPECT_FALSE(needsNorm(manifest));
+  manifest.delay = 0;
+  manifest.updatesJustInTime = true;
+  EXPECT_EQ(endCommands(manifest, GRT_TASK_NORM, false).behind.front().number,
+            0);
+  EXPECT_EQ(of(GRT_TASK_UPDATE), Kinds());
 }
 
 /// Gradients that are late need the parameters from before the update.
@@ -128,6 +180,38 @@ size_t firstOf(const gvx::Tables &tables, gvx::CommandKind kind) {
                 tables.commands.begin());
 }
 
+/// A step that ended otherwise would update what was to be left out, or wait
+/// for ranks that do not come.
+TEST(Commands, OfEndsAreHeldAgainstTheManifest) {
+  using enum gvx::CommandKind;
+  const std::string role = "program 'p': commands of role 0, ";
+  auto changed = [](gvx::CommandKind kind, auto change) {
+    ModelPlan plan = planWithoutClip();
+    plan.changeCommands = [&](gvx::Tables &tables) {
+      change(tables.commands[firstOf(tables, kind)]);
+    };
+    return gvx::loadRefusal(TestProgram(plan).file(), "p");
+  };
+  EXPECT_EQ(changed(Decide, [](auto &row) { row.number = 0; }),
+            role + "norm: expected 'decide of the update' as command 5, found "
+                   "'decide how to clip'");
+  EXPECT_EQ(changed(Decide, [](auto &row) { row.kind = Mark; }),
+            role + "norm: expected 'decide of the update' as command 5, found "
+                   "'mark'");
+  EXPECT_EQ(changed(Meet, [](auto &row) { row.kind = Decide; }),
+            role + "end of an evaluation: expected 'meet' as command 0, found "
+                   "'decide how to clip'");
+  EXPECT_EQ(changed(TellAll, [](auto &row) { row.when = gvx::When::Always; }),
+            role + "end of a step: expected 'if ranks go ahead, tell all' as "
+                   "command 0, found 'tell all'");
+  EXPECT_EQ(changed(Return, [](auto &row) { row.when = gvx::When::Always; }),
+            role + "update of chunk 0: expected 'if the update is left out, "
+                   "return' as command 0, found 'return'");
+  EXPECT_EQ(changed(UseSlot, [](auto &row) { row.kind = Return; }),
+            role + "forward of chunk 0: expected nothing of the end of a step "
+                   "as command 0, found 'return'");
+}
+
 TEST(Commands, NameWhatTheRoleHas) {
   EXPECT_EQ(refusalOf([](gvx::Tables &) {}), "");
   const std::string first = "program 'p': commands of role 0, forward of chunk "
@@ -172,8 +256,8 @@ TEST(Commands, EveryKindOfTaskHasItsProcedure) {
     tables.procedures.clear();
     tables.roles[0].procedures = tables.roles[0].places = {};
   });
-  EXPECT_EQ(empty, "program 'p': commands of role 0: expected 1 procedure of "
-                   "the norm and 0 of older versions, found 0 and 0");
+  EXPECT_EQ(empty, "program 'p': commands of role 0: expected a procedure of "
+                   "'norm', found 0");
 }
 
 /// The embedding's forward function has counts that the host reads.
@@ -189,10 +273,12 @@ ModelPlan planWithCounts() {
 TEST(Commands, AreMarkedWhereTheHostHasAPart) {
   const gvx::Tables toy = tablesOf(ModelPlan());
   for (const gvx::Procedure &row : toy.procedures)
-    EXPECT_EQ(row.needsHost, 0);
+    EXPECT_EQ(row.needsHost, row.task == gvx::ofEvaluation) << int(row.task);
   const gvx::Tables counts = tablesOf(planWithCounts());
   for (const gvx::Procedure &row : counts.procedures)
-    EXPECT_EQ(row.needsHost, row.task == GRT_TASK_FORWARD) << int(row.task);
+    EXPECT_EQ(row.needsHost,
+              row.task == GRT_TASK_FORWARD || row.task == gvx::ofEvaluation)
+        << int(row.task);
   EXPECT_EQ(refusalOf([](gvx::Tables &tables) {
               tables.procedures[0].needsHost = 1;
             }),

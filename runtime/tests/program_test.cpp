@@ -168,12 +168,12 @@ TEST(Program, ProgramsOfOtherVersionsAreCompiledAgain) {
   // Programs up to ABI 5 were shared objects.
   expectRefused("\177ELF and what followed",
                 "program 'p.gvx' is native code, as programs of ABI 5 and "
-                "before were; this runtime reads version 9: compile again");
+                "before were; this runtime reads version 10: compile again");
   std::string other = readAll(bigram(1));
   // Programs up to version 6 had no commands: the runtime made them of tasks.
   other[offsetof(gvx::Header, version)] = 6;
   expectRefused(other, "program 'p.gvx' has version 6, this runtime reads "
-                       "version 9: compile again");
+                       "version 10: compile again");
 }
 
 /// The tables of a program in its file, to be changed.

@@ -53,7 +53,7 @@ namespace grt::gvx {
 
 /// The version of the format, which counts on from that of the ABI: up to 6 a
 /// program had the ABI's.
-inline constexpr uint32_t formatVersion = 9;
+inline constexpr uint32_t formatVersion = 10;
 
 static_assert(std::endian::native == std::endian::little,
               "rows of programs are read in place");
@@ -218,6 +218,16 @@ inline constexpr uint8_t ofVersions = 255;
 /// TIE_BROADCAST that end no step. Those that do, and tasks of kind TIE_REDUCE,
 /// have one a role too, as long as the role has an end of a tie.
 inline constexpr uint8_t ofTaken = 254;
+/// The kind of the procedure of a role that follows all tasks of a training
+/// step, where ranks may go on without the others.
+inline constexpr uint8_t ofStepEnd = 253;
+/// The kind of the procedure of a role that follows all tasks of an evaluation.
+inline constexpr uint8_t ofEvaluation = 252;
+
+/// All kinds of procedures that are a role's and no chunk's.
+inline constexpr uint8_t kindsOfRole[] = {
+    GRT_TASK_NORM, ofVersions, GRT_TASK_TIE_REDUCE, GRT_TASK_TIE_BROADCAST,
+    ofTaken,       ofStepEnd,  ofEvaluation};
 
 /// True if a procedure of this kind is of a role's ties.
 constexpr bool isOfTies(uint8_t task) {
@@ -265,6 +275,15 @@ enum class CommandKind : uint8_t {
   SwapOut,   ///< `to` at home = `from` in the arena
   SwapSlot,  ///< what backward needs of a micro-batch, `to` in the arena and
              ///< `from` at home, in or out by tiers `number`
+  // Of the end of a step or an evaluation.
+  Return,   ///< nothing behind it in the procedure is run
+  TellLoss, ///< the batch's loss is told to whoever waits for it here
+  Decide,   ///< all ranks tell each other losses and squares of gradients, and
+            ///< decide alike how to clip; of the update if `number` is 1
+  DecideLate, ///< squares are told, and what clips are those of the batch
+              ///< before
+  TellAll,    ///< losses are told, and nobody waits for those of others
+  Meet,       ///< all ranks tell each other losses
   // Of tie `number`. Who owns it gives values and takes gradients.
   SumTied,    ///< gradients go to the owner, who adds them; both ends meet
   GiveTied,   ///< values go to the other end; both ends meet
@@ -276,11 +295,16 @@ enum class CommandKind : uint8_t {
   ExpectTied, ///< values of this step are going to be left
   AwaitTied   ///< what this end has left was taken
 };
-inline constexpr uint8_t commandKindCount = 28;
+inline constexpr uint8_t commandKindCount = 34;
 
 /// True of commands over ties.
 constexpr bool isOfTie(CommandKind kind) {
   return kind >= CommandKind::SumTied;
+}
+
+/// True of commands with which a step or an evaluation ends.
+constexpr bool isOfEnd(CommandKind kind) {
+  return kind >= CommandKind::Return && kind < CommandKind::SumTied;
 }
 
 /// Condition on the task or the rank under which a command runs.
@@ -291,9 +315,14 @@ enum class When : uint8_t {
   /// The first of the ranks on the TP axis of a layer that hold the same.
   OncePerGroup,
   OnDevice, ///< the arena is a device's
-  OnHost    ///< or the host's, who can leave messages
+  OnHost,   ///< or the host's, who can leave messages
+  LeftOut,  ///< it was decided to leave the update out
+  /// The run does not ask ranks to wait for each other at the end of a step. It
+  /// may choose so where nothing in the program depends on all of them.
+  GoesAhead,
+  LastLoss ///< the same, and the task has the last loss of the batch
 };
-inline constexpr uint8_t whenCount = 6;
+inline constexpr uint8_t whenCount = 9;
 
 /// Fields that a kind does not name are 0, and `layer` -1.
 struct Command {

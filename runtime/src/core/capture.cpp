@@ -27,19 +27,33 @@ bool readsCounts(const ProgramFile &program, int function) {
              });
 }
 
-/// Why tasks of a part are not captured; null if all are.
-const char *hostPartOf(const grt_task_list &list, const Role &role,
+/// Why a role's step is not captured; null if it is.
+const char *hostPartOf(const grt_schedule &schedule, const Role &role,
                        const ProgramFile::RoleCommands &rows,
                        const ProgramFile &program) {
+  auto runs = [&](const gvx::Procedure &row, grt_part part) {
+    const grt_task_list &list = schedule.parts[part];
+    return std::ranges::any_of(
+        std::span(list.tasks, list.count), [&](const grt_task &task) {
+          return row.isOf(task) ||
+                 (row.task == GRT_TASK_NORM && task.kind == GRT_TASK_NORM);
+        });
+  };
   for (const gvx::Procedure &row : rows.procedures)
     if (row.needsHost &&
-        std::ranges::any_of(
-            std::span(list.tasks, list.count), [&](const grt_task &task) {
-              return row.isOf(task) ||
-                     (row.task == GRT_TASK_NORM && task.kind == GRT_TASK_NORM);
-            }))
+        (row.task == gvx::ofStepEnd || runs(row, GRT_PART_STEADY) ||
+         runs(row, GRT_PART_STEP_END)))
       return hostPartOf(row, role, program);
   return nullptr;
+}
+
+/// Whether updates stand behind the decision of all ranks.
+bool decidesUpdate(const ProgramFile &program) {
+  for (const gvx::Procedure &row : program.ofRole(0).procedures)
+    for (const gvx::Command &command : program.commands(row))
+      if (command.kind == CommandKind::Decide)
+        return command.number;
+  return false;
 }
 
 } // namespace
@@ -64,6 +78,13 @@ const char *hostPartOf(const gvx::Command &command, const Role &role,
       return atHome;
     return readsCounts ? "the host reads counts of its all-to-alls" : nullptr;
   }
+  case CommandKind::DecideLate:
+  case CommandKind::TellAll:
+    // Where the run may choose, it does not over devices.
+    return command.when == gvx::When::GoesAhead ? nullptr
+                                                : "gradients are late";
+  case CommandKind::Meet:
+    return "ranks tell each other losses";
   default:
     return nullptr;
   }
@@ -84,13 +105,9 @@ const char *hostPartOf(const gvx::Procedure &procedure, const Role &role,
 
 StepCapture captureOf(const Manifest &manifest, const ProgramFile &program) {
   for (size_t r = 0; r < manifest.roles.size(); ++r)
-    for (grt_part part : {GRT_PART_STEADY, GRT_PART_STEP_END})
-      if (const char *why =
-              hostPartOf(program.schedules()[r].parts[part], manifest.roles[r],
-                         program.ofRole(r), program))
-        return {0, why};
-  if (manifest.delay)
-    return {0, "gradients are late"};
+    if (const char *why = hostPartOf(program.schedules()[r], manifest.roles[r],
+                                     program.ofRole(r), program))
+      return {0, why};
   for (const grt_schedule &schedule : program.schedules()) {
     // Two graphs meet at the one norm, where the host decides.
     const grt_task_list &end = schedule.parts[GRT_PART_STEP_END];
@@ -98,7 +115,7 @@ StepCapture captureOf(const Manifest &manifest, const ProgramFile &program) {
                            &grt_task::kind) != 1)
       return {0, "its updates do not stand behind one norm"};
   }
-  if (manifest.updatesJustInTime)
+  if (!decidesUpdate(program))
     return {2, "updates are done before the norm"};
   if (!canGatherResults(manifest, uint64_t(manifest.world)))
     return {2, "there is no workspace to gather results in"};

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 namespace grt {
@@ -52,18 +53,20 @@ private:
 
   void checkTasks() {
     place = name;
-    size_t squares = 0, versions = 0, ofTies = 0, used = 0;
+    size_t ofRole = 0, used = 0;
     std::vector<bool> named(rows.procedures.size());
-    for (size_t i = 0; i < rows.procedures.size(); ++i) {
-      squares += rows.procedures[i].task == GRT_TASK_NORM;
-      versions += rows.procedures[i].task == gvx::ofVersions;
-      ofTies += gvx::isOfTies(rows.procedures[i].task);
+    for (uint8_t task : gvx::kindsOfRole) {
+      gvx::Procedure of{};
+      of.task = task;
+      const auto found = size_t(
+          std::ranges::count(rows.procedures, task, &gvx::Procedure::task));
+      const size_t wanted = expectedOf(task);
+      if (found != wanted)
+        refuse(std::string(wanted ? "expected a procedure of '"
+                                  : "expected no procedure of '") +
+               procedureName(of) + "', found " + str(found));
+      ofRole += found;
     }
-    const size_t expected = manifest.delay > 0;
-    if (squares != 1 || versions != expected)
-      refuse("expected 1 procedure of the norm and " + str(expected) +
-             " of older versions, found " + str(squares) + " and " +
-             str(versions));
     for (const grt_task_list &list : schedule.parts)
       for (const grt_task &task : std::span(list.tasks, list.count)) {
         if (!gvx::isProcedure(task.kind))
@@ -77,23 +80,25 @@ private:
         used += !named[at];
         named[at] = true;
       }
-    const size_t all = used + squares + versions + ofTies;
+    const size_t all = used + ofRole;
     if (all != rows.procedures.size())
       refuse("expected " + str(all) +
              " procedures, one for each kind of task, found " +
              str(rows.procedures.size()));
-    for (uint8_t task : {uint8_t(GRT_TASK_TIE_REDUCE),
-                         uint8_t(GRT_TASK_TIE_BROADCAST), gvx::ofTaken})
-      if (const auto wanted = size_t(!tieCommands(task).empty()),
-          found = size_t(
-              std::ranges::count(rows.procedures, task, &gvx::Procedure::task));
-          found != wanted)
-        refuse("expected " + str(wanted) + " procedures of ties of kind " +
-               str(task) + ", found " + str(found));
+  }
+
+  /// How many procedures of a kind that is the role's it has.
+  size_t expectedOf(uint8_t task) const {
+    if (task == gvx::ofVersions)
+      return manifest.delay > 0;
+    if (gvx::isOfTies(task))
+      return !tieCommands(task).empty();
+    const EndCommands ends = endCommands(manifest, task, false);
+    return !ends.before.empty() || !ends.behind.empty();
   }
 
   //===--------------------------------------------------------------------===//
-  // Ties
+  // Ties, and ends of steps
   //===--------------------------------------------------------------------===//
 
   std::vector<gvx::Command> tieCommands(uint8_t task) const {
@@ -101,30 +106,48 @@ private:
                             task);
   }
 
-  /// What is done with ties is what the compiler does: a procedure of its own,
-  /// or the first commands of an update.
-  void checkTies(const gvx::Procedure &procedure) {
-    const bool isWhole = gvx::isOfTies(procedure.task);
-    const std::vector<gvx::Command> wanted =
-        isWhole || procedure.task == GRT_TASK_UPDATE
-            ? tieCommands(procedure.task)
-            : std::vector<gvx::Command>();
+  /// What is done with ties, and at the end of a step or an evaluation, is what
+  /// the compiler does: a procedure of its own, or the first and last commands
+  /// of one, and nothing of it in between.
+  void checkGiven(const gvx::Procedure &procedure, const Chunk *chunk) {
+    const bool isOfTies = gvx::isOfTies(procedure.task);
+    const bool isWhole = isOfTies || procedure.task == gvx::ofStepEnd ||
+                         procedure.task == gvx::ofEvaluation;
+    const EndCommands ends =
+        endCommands(manifest, procedure.task, chunk && hasLoss(role, *chunk));
+    std::vector<gvx::Command> wanted = ends.before;
+    if (isOfTies || procedure.task == GRT_TASK_UPDATE)
+      std::ranges::copy(tieCommands(procedure.task),
+                        std::back_inserter(wanted));
     const std::span<const gvx::Command> found = program.commands(procedure);
-    for (size_t i = 0; i < std::max(wanted.size(), found.size()); ++i) {
-      const bool isExpected = i < wanted.size();
-      if (isExpected == (i < found.size()) && isExpected &&
-          std::memcmp(&wanted[i], &found[i], sizeof(gvx::Command)) == 0)
-        continue;
-      if (!isExpected && !isWhole && !gvx::isOfTie(found[i].kind))
-        continue;
-      place = name + ", " + procedureName(procedure);
-      refuse("expected " +
-             (isExpected ? "'" + textOf(wanted[i], rows.places) + "'"
-                         : std::string("nothing of ties")) +
-             " as command " + str(i) + ", found " +
-             (i < found.size() ? "'" + textOf(found[i], rows.places) + "'"
-                               : "the end"));
-    }
+    const size_t last =
+        std::max(wanted.size(),
+                 found.size() - std::min(found.size(), ends.behind.size()));
+    for (size_t i = 0; i < wanted.size(); ++i)
+      expectGiven(procedure, i, &wanted[i]);
+    for (size_t i = wanted.size(); i < last; ++i)
+      if (isWhole || gvx::isOfTie(found[i].kind) || gvx::isOfEnd(found[i].kind))
+        expectGiven(procedure, i, nullptr);
+    for (size_t i = 0; i < ends.behind.size(); ++i)
+      expectGiven(procedure, last + i, &ends.behind[i]);
+  }
+  /// Refuses a command that is not the wanted one; null: one of its kind.
+  void expectGiven(const gvx::Procedure &procedure, size_t number,
+                   const gvx::Command *wanted) {
+    const std::span<const gvx::Command> commands = program.commands(procedure);
+    const gvx::Command *found =
+        number < commands.size() ? &commands[number] : nullptr;
+    if (wanted && found &&
+        std::memcmp(wanted, found, sizeof(gvx::Command)) == 0)
+      return;
+    place = name + ", " + procedureName(procedure);
+    refuse("expected " +
+           (wanted ? "'" + textOf(*wanted, rows.places) + "'"
+            : gvx::isOfEnd(found->kind)
+                ? std::string("nothing of the end of a step")
+                : std::string("nothing of ties")) +
+           " as command " + str(number) + ", found " +
+           (found ? "'" + textOf(*found, rows.places) + "'" : "the end"));
   }
 
   void checkParts() {
@@ -223,15 +246,14 @@ private:
     const bool ofChunk = gvx::isProcedure(procedure.task);
     const Chunk *chunk = ofChunk ? role.chunk(procedure.chunk) : nullptr;
     if (ofChunk ? !chunk
-                : procedure.task != GRT_TASK_NORM &&
-                      procedure.task != gvx::ofVersions &&
-                      !gvx::isOfTies(procedure.task))
+                : std::ranges::find(gvx::kindsOfRole, procedure.task) ==
+                      std::end(gvx::kindsOfRole))
       refuse("a procedure of chunk " + str(procedure.chunk) + ", task " +
              str(procedure.task) + ", which the role does not have");
     if (procedure.task != GRT_TASK_SWAP &&
         (procedure.classes || procedure.tiers || procedure.stream))
       refuse("classes, tiers or a stream of a procedure that is no swap");
-    checkTies(procedure);
+    checkGiven(procedure, chunk);
     running = &procedure;
     for (const gvx::Command &row : program.commands(procedure)) {
       command = &row;

@@ -288,6 +288,9 @@ private:
       return row.kind == CommandKind::Sum;
     case When::OnHost:
       return row.kind == CommandKind::AwaitTied;
+    case When::LeftOut:
+    case When::LastLoss:
+      return gvx::isOfEnd(row.kind); // they are what they must be
     default:
       return row.when == When::OncePerGroup && row.kind == CommandKind::Call &&
              row.phase == LayerPhase::Norm &&
@@ -823,12 +826,17 @@ std::string wrongOfRole(const Manifest &manifest, const ProgramFile &program,
   const Role &role = manifest.roles[number];
   const ProgramFile::RoleCommands &rows = program.ofRole(number);
   for (const gvx::Procedure &procedure : rows.procedures) {
-    // Those of ties are what they must be (checkCommands).
-    if (gvx::isProcedure(procedure.task) || gvx::isOfTies(procedure.task))
-      continue;
+    // Others of the role, and ends of steps, are what they must be
+    // (checkCommands).
     const bool isNorm = procedure.task == GRT_TASK_NORM;
+    if (!isNorm && procedure.task != gvx::ofVersions)
+      continue;
+    std::span<const gvx::Command> rest = program.commands(procedure);
+    const EndCommands ends = endCommands(manifest, procedure.task, false);
+    rest = rest.subspan(ends.before.size(),
+                        rest.size() - ends.before.size() - ends.behind.size());
     std::vector<int> found(role.layers.size());
-    for (const gvx::Command &row : program.commands(procedure)) {
+    for (const gvx::Command &row : rest) {
       size_t layer = role.layers.size();
       if (isNorm && row.kind == CommandKind::Call) {
         const Layer &of = role.layers[size_t(row.layer)];
@@ -855,8 +863,9 @@ std::string wrongOfRole(const Manifest &manifest, const ProgramFile &program,
     for (size_t i = 0; i < found.size(); ++i) {
       const Layer &layer = role.layers[i];
       const int expected =
-          isNorm ? layer.norm >= 0 && !layer.updatesOnDevice
-                 : residentStates(manifest, layer).parameters.bytes > 0;
+          isNorm
+              ? needsNorm(manifest) && layer.norm >= 0 && !layer.updatesOnDevice
+              : residentStates(manifest, layer).parameters.bytes > 0;
       if (found[i] != expected)
         return procedureName(procedure) + ": expected " + str(expected) +
                " commands of layer '" + layer.name + "', found " +

@@ -96,6 +96,59 @@ std::vector<gvx::Command> tieCommands(const Manifest &manifest, size_t role,
   return list;
 }
 
+bool needsNorm(const Manifest &manifest) {
+  return !manifest.delay || manifest.clip;
+}
+
+bool mayGoAhead(const Manifest &manifest) {
+  return !manifest.delay && !manifest.clip && !manifest.updatesJustInTime;
+}
+
+bool hasLoss(const Role &role, const Chunk &chunk) {
+  return role.layers[chunk.endLayer() - 1].output == OutputKind::Loss;
+}
+
+EndCommands endCommands(const Manifest &manifest, uint8_t task, bool hasLoss) {
+  using enum gvx::CommandKind;
+  using gvx::When;
+  const bool isLate = manifest.delay > 0, chooses = mayGoAhead(manifest);
+  const bool waits = !isLate && !manifest.updatesJustInTime;
+  auto only = [](gvx::CommandKind kind, When when = When::Always,
+                 int32_t number = 0) {
+    return std::vector{commandOf(kind, when, -1, number)};
+  };
+  EndCommands list;
+  switch (task) {
+  case GRT_TASK_FORWARD:
+    if (hasLoss && (isLate || chooses))
+      list.behind = only(TellLoss, When::LastLoss);
+    break;
+  case GRT_TASK_NORM:
+    list.before = only(AwaitHome);
+    if (chooses)
+      list.before.push_back(commandOf(Return, When::GoesAhead, -1, 0));
+    if (!isLate)
+      list.behind = only(Decide, When::Always, waits);
+    else if (manifest.clip)
+      list.behind = only(DecideLate);
+    break;
+  case GRT_TASK_UPDATE:
+    if (waits)
+      list.before = only(Return, When::LeftOut);
+    break;
+  case gvx::ofStepEnd:
+    if (isLate || chooses)
+      list.behind = only(TellAll, isLate ? When::Always : When::GoesAhead);
+    break;
+  case gvx::ofEvaluation:
+    list.behind = only(Meet);
+    break;
+  default:
+    break;
+  }
+  return list;
+}
+
 Procedures::Procedures(const ProgramFile &program, size_t number,
                        const Role &role)
     : chunks(role.chunks.size()) {
@@ -103,9 +156,14 @@ Procedures::Procedures(const ProgramFile &program, size_t number,
   places = rows.places;
   for (const gvx::Procedure &row : rows.procedures) {
     const Procedure list = program.commands(row);
-    if (row.task == GRT_TASK_NORM)
-      squares = list;
-    else if (row.task == gvx::ofVersions)
+    if (row.task == GRT_TASK_NORM) {
+      const auto last = std::ranges::find_if(list, [](const auto &command) {
+        return command.kind == gvx::CommandKind::Decide ||
+               command.kind == gvx::CommandKind::DecideLate;
+      });
+      squares = {list.begin(), last};
+      decided = {last, list.end()};
+    } else if (row.task == gvx::ofVersions)
       copies = list;
     else if (row.task == GRT_TASK_TIE_REDUCE)
       summed = list;
@@ -113,6 +171,10 @@ Procedures::Procedures(const ProgramFile &program, size_t number,
       given = list;
     else if (row.task == gvx::ofTaken)
       taken = list;
+    else if (row.task == gvx::ofStepEnd)
+      ended = list;
+    else if (row.task == gvx::ofEvaluation)
+      evaluated = list;
     if (!gvx::isProcedure(row.task))
       continue;
     OfChunk &of = chunks[size_t(role.chunk(row.chunk) - role.chunks.data())];

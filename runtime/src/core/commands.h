@@ -36,6 +36,8 @@ struct TaskFrame {
   bool isFirst = false;
   /// Gradients are summed behind the pass of each layer.
   bool sumsBehind = false;
+  /// The task has the batch's last loss, which somebody waits for.
+  bool isLastLoss = false;
 };
 
 inline Extent extentOf(const gvx::Place &place, const TaskFrame &frame) {
@@ -67,6 +69,29 @@ bool hasGradients(const Manifest &manifest, const Tie &tie);
 std::vector<gvx::Command> tieCommands(const Manifest &manifest, size_t role,
                                       uint8_t task);
 
+/// The commands with which a step or an evaluation ends, in a kind of
+/// procedure.
+struct EndCommands {
+  std::vector<gvx::Command> before; ///< in front of all others of it
+  std::vector<gvx::Command> behind; ///< behind them
+};
+
+/// What a step does besides its functions. All ranks meet at the norm and
+/// decide of the update there. Three kinds of programs differ: where gradients
+/// are late ranks do not meet, and what clips is the norm of the batch before;
+/// where no update depends on all ranks the run may choose not to meet; and
+/// where updates are done just in time the decision is of none.
+/// `hasLoss`: the procedure is of the chunk that has the model's loss.
+EndCommands endCommands(const Manifest &manifest, uint8_t task, bool hasLoss);
+
+/// Whether anything depends on the squares of gradients.
+bool needsNorm(const Manifest &manifest);
+/// Whether a chunk of a role ends with the model's loss.
+bool hasLoss(const Role &role, const Chunk &chunk);
+/// Whether no update of the program depends on what all ranks tell each other,
+/// so that the run may choose to go ahead.
+bool mayGoAhead(const Manifest &manifest);
+
 /// The procedures of a role's tasks, as its program has them.
 class Procedures {
 public:
@@ -83,8 +108,12 @@ public:
   /// Of the role's part of this number of all transfers.
   const gvx::Message &message(size_t part) const { return *messages[part]; }
   /// Squares of all gradients, but of those that are updated when no others are
-  /// known.
+  /// known; and behind it the decision of the update.
   Procedure norm() const { return squares; }
+  Procedure decision() const { return decided; }
+  /// What ends a step and an evaluation.
+  Procedure stepEnd() const { return ended; }
+  Procedure evaluationEnd() const { return evaluated; }
   /// Makes the older version of all parameters that of the newest, if there is
   /// one.
   Procedure older() const { return copies; }
@@ -113,7 +142,7 @@ private:
   std::span<const gvx::Place> places;
   std::vector<OfChunk> chunks;
   std::vector<const gvx::Message *> messages;
-  Procedure squares, copies, summed, given, taken;
+  Procedure squares, decided, copies, summed, given, taken, ended, evaluated;
 };
 
 /// Checks that every task and message of a role has its row, once, and that

@@ -19,10 +19,11 @@ Rank::Rank(RunState &state, Communicator &communicator, Activity &activity,
       batch(facts, memories), inspector(facts, memories, observer, batch),
       calls(facts, memories, observer, batch, inUse, inspector),
       streams(memories), ties(memories, observer, inUse, streams),
-      stepEnd(RankLoader::stepEndOf(*this, batch)),
+      stepEnd(facts, memories, observer, batch, inUse,
+              RankLoader::goesAhead(facts)),
       interpreter(facts, memories, observer, batch, inUse, calls, streams, ties,
-                  *stepEnd),
-      graphs(memories, observer, batch, streams, interpreter, *stepEnd) {}
+                  stepEnd),
+      graphs(memories, observer, batch, streams, interpreter, stepEnd) {}
 
 //===----------------------------------------------------------------------===//
 // A step
@@ -37,7 +38,7 @@ void Rank::take(std::shared_ptr<const PassInput> pass) {
 void Rank::beginStep() {
   batch.begin();
   interpreter.beginStep();
-  stepEnd->results.updateLeftOut = false;
+  stepEnd.results.updateLeftOut = false;
   facts.activity.setStep(observer.step);
   inUse.beginStep();
   observer.at(nullptr);
@@ -53,9 +54,9 @@ void Rank::train() {
     recorder->beginStep(observer.step);
   }
   memories.device->measureWaits(batch.input->measuresWaits);
-  stepEnd->results.stepKind = StepKind::Calls;
+  stepEnd.results.stepKind = StepKind::Calls;
   if (recorder && recorder->isActive())
-    stepEnd->results.stepKind = StepKind::Recorded;
+    stepEnd.results.stepKind = StepKind::Recorded;
   runStep();
   if (recorder)
     recorder->endStep();
@@ -66,7 +67,7 @@ void Rank::train() {
 void Rank::runStep() {
   beginBatches();
   if (graphs.holdStep()) {
-    stepEnd->results.stepKind = StepKind::Graphs;
+    stepEnd.results.stepKind = StepKind::Graphs;
     return graphs.train();
   }
   graphs.leave();
@@ -81,7 +82,7 @@ void Rank::runStep() {
   streams.join();
   batch.turnTo(0);
   graphs.warm = true;
-  stepEnd->endStep();
+  interpreter.endStep();
 }
 
 void Rank::evaluate(bool firstMicroBatchOnly) {
@@ -90,7 +91,7 @@ void Rank::evaluate(bool firstMicroBatchOnly) {
   graphs.leave();
   interpreter.runPart(GRT_PART_EVALUATE, firstMicroBatchOnly);
   streams.join();
-  stepEnd->endEvaluation();
+  interpreter.endEvaluation();
   inUse.lookAtHeap();
 }
 
@@ -128,9 +129,9 @@ bool Rank::toNextPart() {
     return false;
   // What is under way still reads the data of this part, and adds its loss.
   streams.join();
-  stepEnd->fetch(/*withNorm=*/false);
+  stepEnd.fetch(/*withNorm=*/false);
   memories.device->waitForAll();
-  batch.earlierLosses += stepEnd->fetchedLosses();
+  batch.earlierLosses += stepEnd.fetchedLosses();
   ++batch.part;
   batch.fillData(0, *batch.input->batch);
   return true;
@@ -159,7 +160,7 @@ void Rank::beginBatches() {
     memories.device->waitForAll();
   if (input.begun) {
     ++batch.since;
-    stepEnd->results.updateLeftOut = false;
+    stepEnd.results.updateLeftOut = false;
     interpreter.beginStep();
     facts.activity.setStep(input.step);
     // Hyperparameters may have changed since the batch was begun.

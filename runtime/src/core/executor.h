@@ -29,7 +29,7 @@ public:
   /// Called once, on the rank's own thread: arena, groups, initial weights.
   void load();
   /// Ranks do not meet at the end of a step.
-  bool goesAhead() const { return stepEnd->goesAhead(); }
+  bool goesAhead() const { return stepEnd.goesAhead; }
   /// What the next pass is of.
   void take(std::shared_ptr<const PassInput> pass);
   /// One training step. Where gradients are late it also does forward passes
@@ -39,12 +39,12 @@ public:
   /// version of them that is a copy.
   void changedWeights(bool olderToo) {
     hasOlderWeights = olderToo;
-    stepEnd->forget();
+    stepEnd.forget();
   }
   /// The norm by which the next batch is clipped, where that is one batch late;
   /// negative: there is none. Between steps.
-  double normOfLastStep() const { return stepEnd->normBefore; }
-  void setNormOfLastStep(double norm) { stepEnd->normBefore = norm; }
+  double normOfLastStep() const { return stepEnd.normBefore; }
+  void setNormOfLastStep(double norm) { stepEnd.normBefore = norm; }
   /// Makes older versions, where there are any, if they are not there.
   void completeWeights();
   /// What was begun with others and left for later is ended, so that newest
@@ -55,7 +55,7 @@ public:
   /// `told` is called with its loss as soon as it is known, where ranks go on
   /// without each other.
   void whenLossIsKnown(std::function<void(const LossSums &)> told) {
-    stepEnd->lossIsKnown = std::move(told);
+    stepEnd.lossIsKnown = std::move(told);
   }
   /// Returns when all that this rank was asked for is done.
   void finish();
@@ -74,7 +74,7 @@ public:
   }
 
   bool hasLoss() const { return memories.hasLoss(); }
-  const StepResults &results() const { return stepEnd->results; }
+  const StepResults &results() const { return stepEnd.results; }
 
   int globalRank() const { return facts.self; }
   int localRank() const { return facts.local; }
@@ -145,7 +145,7 @@ private:
   CallRunner calls;
   RankStreams streams;
   Ties ties;
-  std::unique_ptr<StepEnd> stepEnd;
+  StepEnd stepEnd;
   Interpreter interpreter;
   StepGraphs graphs;
   bool hasOlderWeights = false;

@@ -8,6 +8,7 @@
 #include "core/flight.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "core/program_text.h"
 #include "core/trace_report.h"
 
 #include <nlohmann/json.hpp>
@@ -23,12 +24,6 @@ namespace grt {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-const char *streamName(uint32_t stream) {
-  static const char *const names[GRT_STREAM_COUNT] = {
-      "compute", "gradient", "gather", "transfer", "in", "out"};
-  return stream < GRT_STREAM_COUNT ? names[stream] : "unknown";
-}
 
 /// What a file may have; ranks keep fewer operations where there are many.
 constexpr size_t mostFlightBytes = size_t(16) << 20;

@@ -42,6 +42,7 @@ void Interpreter::beginStep() {
 //===----------------------------------------------------------------------===//
 
 void Interpreter::runPart(grt_part part, bool firstMicroBatchOnly) {
+  running = part;
   const grt_task_list &list = facts.schedule().parts[part];
   for (uint64_t i = 0; i < list.count; ++i) {
     grt_task task = list.tasks[i];
@@ -61,10 +62,7 @@ void Interpreter::runPart(grt_part part, bool firstMicroBatchOnly) {
                              task.kind == GRT_TASK_BACKWARD_WEIGHT))
       task.flags &= uint8_t(~GRT_SYNC_BEHIND);
     facts.activity.setTask(&list.tasks[i]);
-    runTask(task, partsOf(task, firstMicroBatchOnly),
-            part == GRT_PART_STEP_END);
-    if (isLastLoss(task, part))
-      stepEnd.lossIsThere();
+    runTask(task, partsOf(task, firstMicroBatchOnly));
   }
 }
 
@@ -80,19 +78,19 @@ unsigned Interpreter::partsOf(const grt_task &task,
   return mask;
 }
 
-bool Interpreter::isLastLoss(const grt_task &task, grt_part part) {
-  return task.kind == GRT_TASK_FORWARD && task.generation == 0 &&
+bool Interpreter::isLastLoss(const grt_task &task) const {
+  return stepEnd.goesAhead && task.generation == 0 &&
          int64_t(task.micro_batch) + 1 == facts.manifest.microBatches &&
-         part != GRT_PART_EVALUATE && !*memories.device &&
-         batch.input->parts == 1 &&
-         chunkOf(task.chunk).chunk == &facts.role->chunks.back();
+         running != GRT_PART_EVALUATE && !*memories.device &&
+         batch.input->parts == 1;
 }
 
 void Interpreter::runTasks(grt_part part, size_t from, size_t to) {
+  running = part;
   const grt_task_list &list = facts.schedule().parts[part];
   for (size_t i = from; i < to; ++i) {
     facts.activity.setTask(&list.tasks[i]);
-    runTask(list.tasks[i], ~0u, part == GRT_PART_STEP_END);
+    runTask(list.tasks[i], ~0u);
   }
 }
 
@@ -104,13 +102,13 @@ Interpreter::ChunkState &Interpreter::chunkOf(uint16_t number) {
   observer.failHere("chunk " + std::to_string(number) + " is not the role's");
 }
 
-void Interpreter::runTask(const grt_task &task, unsigned parts, bool endsStep) {
+void Interpreter::runTask(const grt_task &task, unsigned parts) {
   streams.beginTask(task);
-  execute(task, parts, endsStep);
+  execute(task, parts);
   streams.endTask(task);
 }
 
-void Interpreter::execute(const grt_task &task, unsigned parts, bool endsStep) {
+void Interpreter::execute(const grt_task &task, unsigned parts) {
   facts.activity.setLayer(nullptr);
   TraceSpan span(facts.recorder, task);
   // Updates and sums of gradients are of the newest weights.
@@ -130,17 +128,20 @@ void Interpreter::execute(const grt_task &task, unsigned parts, bool endsStep) {
     return transfer(task, parts);
   case GRT_TASK_SYNC_GRADIENTS:
     return synchroniseGradients(chunkOf(task.chunk));
-  case GRT_TASK_TIE_REDUCE:
-    return run(procedures.ofTies(GRT_TASK_TIE_REDUCE), {});
   case GRT_TASK_NORM:
-    return runNorm();
+    if (run(procedures.norm(), {}))
+      run(procedures.decision(), {});
+    return;
   case GRT_TASK_UPDATE:
-    if (stepEnd.results.updateLeftOut)
-      return;
-    return run(procedures.of(chunkOf(task.chunk).number, GRT_TASK_UPDATE), {});
+    run(procedures.of(chunkOf(task.chunk).number, GRT_TASK_UPDATE), {});
+    return;
   default:
-    return endsStep ? run(procedures.ofTies(GRT_TASK_TIE_BROADCAST), {})
-                    : takeTied();
+    // The same kind of task, where it ends no step, takes what was given.
+    run(procedures.ofTies(task.kind == GRT_TASK_TIE_REDUCE ||
+                                  running == GRT_PART_STEP_END
+                              ? task.kind
+                              : gvx::ofTaken),
+        {});
   }
 }
 
@@ -149,15 +150,6 @@ void Interpreter::synchroniseGradients(const ChunkState &at) {
     run(procedures.of(at.number, GRT_TASK_SYNC_GRADIENTS), {});
   streams.awaitSums(GRT_STREAM_COMPUTE);
   streams.sums = false;
-}
-
-void Interpreter::runNorm() {
-  memories.swaps.reachHome();
-  // Nobody waits for what nothing depends on.
-  if (!stepEnd.needsNorm())
-    return;
-  sumNorm();
-  stepEnd.norm();
 }
 
 //===----------------------------------------------------------------------===//
@@ -173,6 +165,7 @@ TaskFrame Interpreter::frameOf(const ChunkState &at,
   frame.part = task.micro_batch % at.partsOfSlot;
   frame.isFirst = !at.backwardSeen;
   frame.sumsBehind = task.flags & GRT_SYNC_BEHIND;
+  frame.isLastLoss = isLastLoss(task);
   return frame;
 }
 
@@ -206,17 +199,25 @@ bool Interpreter::isFor(const gvx::Command &command,
     return bool(*memories.device);
   case gvx::When::OnHost:
     return !*memories.device;
+  case gvx::When::LeftOut:
+    return stepEnd.results.updateLeftOut;
+  case gvx::When::GoesAhead:
+    return stepEnd.goesAhead;
+  case gvx::When::LastLoss:
+    return frame.isLastLoss;
   default:
     return true;
   }
 }
 
-void Interpreter::run(Procedure procedure, const TaskFrame &frame) {
+bool Interpreter::run(Procedure procedure, const TaskFrame &frame) {
   size_t mark = 0;
   for (const gvx::Command &command : procedure) {
     if (!isFor(command, frame))
       continue;
     switch (command.kind) {
+    case gvx::CommandKind::Return:
+      return false;
     case gvx::CommandKind::Mark:
       mark = inUse.live.mark();
       break;
@@ -233,6 +234,22 @@ void Interpreter::run(Procedure procedure, const TaskFrame &frame) {
     default:
       runCommand(command, frame);
     }
+  }
+  return true;
+}
+
+void Interpreter::runEnd(const gvx::Command &command) {
+  switch (command.kind) {
+  case gvx::CommandKind::TellLoss:
+    return stepEnd.tellLoss();
+  case gvx::CommandKind::Decide:
+    return stepEnd.decide(/*ofUpdate=*/command.number);
+  case gvx::CommandKind::DecideLate:
+    return stepEnd.decideLate();
+  case gvx::CommandKind::TellAll:
+    return stepEnd.tellAll();
+  default:
+    return stepEnd.meet();
   }
 }
 
@@ -279,7 +296,7 @@ void Interpreter::runCommand(const gvx::Command &command,
   case gvx::CommandKind::TakeTurn:
     return inUse.takeTurn(facts.role->chunks[size_t(command.number)]);
   default:
-    return ties.run(command);
+    return gvx::isOfTie(command.kind) ? ties.run(command) : runEnd(command);
   }
 }
 

@@ -38,6 +38,9 @@ public:
   void runTasks(grt_part part, size_t from, size_t to);
   /// Squares of all gradients of the rank.
   void sumNorm() { run(procedures.norm(), {}); }
+  /// Behind all tasks of a step, or of an evaluation.
+  void endStep() { run(procedures.stepEnd(), {}); }
+  void endEvaluation() { run(procedures.evaluationEnd(), {}); }
   /// Values of ties are there, if they are under way.
   void takeTied() { run(procedures.ofTies(gvx::ofTaken), {}); }
   /// Makes older versions of weights.
@@ -65,16 +68,18 @@ private:
   TaskFrame frameOf(const ChunkState &chunk, const grt_task &task) const;
   /// Of a transfer the parts that take part.
   unsigned partsOf(const grt_task &task, bool firstMicroBatchOnly) const;
-  /// Whether nothing of the batch's losses is still to come behind the task.
-  bool isLastLoss(const grt_task &task, grt_part part);
-  void runTask(const grt_task &task, unsigned parts, bool endsStep);
-  void execute(const grt_task &task, unsigned parts, bool endsStep);
+  /// Whether nothing of the batch's losses is still to come behind the task,
+  /// and somebody waits for them before the step ends.
+  bool isLastLoss(const grt_task &task) const;
+  void runTask(const grt_task &task, unsigned parts);
+  void execute(const grt_task &task, unsigned parts);
   /// A pass of a chunk.
   void runPass(ChunkState &chunk, const grt_task &task);
-  void runNorm();
   void synchroniseGradients(const ChunkState &chunk);
-  void update(const ChunkState &chunk);
-  void run(Procedure procedure, const TaskFrame &frame);
+  /// False if it was left before its end.
+  bool run(Procedure procedure, const TaskFrame &frame);
+  /// Of the end of a step.
+  void runEnd(const gvx::Command &command);
   /// Whether the command is for this task and this rank.
   bool isFor(const gvx::Command &command, const TaskFrame &frame) const;
   void runCommand(const gvx::Command &command, const TaskFrame &frame);
@@ -119,6 +124,7 @@ private:
   Ties &ties;
   StepEnd &stepEnd;
   std::vector<ChunkState> chunks;
+  grt_part running = GRT_PART_STEADY; ///< the part whose tasks are run
 };
 
 } // namespace grt

@@ -11,6 +11,7 @@
 #include "core/init.h"
 #include "core/whole_buffers.h"
 #include "core/workers.h"
+#include "grt/axes.h"
 
 #include <algorithm>
 #include <new>
@@ -22,28 +23,18 @@ namespace grt {
 RankLoader::RankLoader(Rank &rank)
     : facts(rank.facts), memories(rank.memories), observer(rank.observer),
       inUse(rank.inUse), batch(rank.batch), calls(rank.calls),
-      streams(rank.streams), ties(rank.ties), stepEnd(*rank.stepEnd),
+      streams(rank.streams), ties(rank.ties), stepEnd(rank.stepEnd),
       interpreter(rank.interpreter), graphs(rank.graphs), state(facts.state),
       manifest(facts.manifest), host(facts.host), activity(facts.activity),
       role(*facts.role), self(facts.self), local(facts.local) {}
 
-std::unique_ptr<StepEnd> RankLoader::stepEndOf(const Rank &rank,
-                                               BatchInFlight &batch) {
-  const Manifest &manifest = rank.facts.manifest;
-  auto make = [&]<class End>(std::type_identity<End>) {
-    return std::make_unique<End>(rank.facts, rank.memories, rank.observer,
-                                 batch, rank.inUse,
-                                 !manifest.updatesJustInTime);
-  };
-  const RunState &state = rank.facts.state;
-  // Nothing of a step needs all ranks.
-  const bool needsNone = state.options.onNan == OnNan::Late && !manifest.clip &&
-                         !manifest.updatesJustInTime && !state.backend.device;
-  if (manifest.delay && manifest.clip)
-    return make(std::type_identity<LateStepEnd>());
-  if (manifest.delay || needsNone)
-    return make(std::type_identity<ToldStepEnd>());
-  return make(std::type_identity<StepEnd>());
+bool RankLoader::goesAhead(const RankFacts &facts) {
+  // Where nothing of a step needs all ranks, none waits for them unless
+  // somebody wants to know of a step at once. Over devices a step is a graph.
+  const RunState &state = facts.state;
+  return facts.manifest.delay > 0 ||
+         (mayGoAhead(facts.manifest) && state.options.onNan == OnNan::Late &&
+          !state.backend.device);
 }
 
 void Rank::load() { RankLoader(*this).load(); }
@@ -254,10 +245,10 @@ void RankLoader::clearMemory() {
 void RankLoader::prepareLayer(size_t number) {
   const Layer &layer = role.layers[number];
   LayerState &prepared = memories.layers[number];
-  int64_t index[std::size(kAxes)], size[std::size(kAxes)];
+  int64_t index[GRT_AXIS_COUNT], size[GRT_AXIS_COUNT];
   const Side &home = layer.isAway ? memories.atHome : memories.here;
   const Side &side = layer.updatesOnDevice ? memories.here : home;
-  Group *groupsOfSide[std::size(kAxes)] = {};
+  Group *groupsOfSide[GRT_AXIS_COUNT] = {};
   for (grt_axis axis : kAxes) {
     index[axis] = axisIndex(layer, local, axis);
     size[axis] = layer.degree(axis);
@@ -269,9 +260,8 @@ void RankLoader::prepareLayer(size_t number) {
     // device.
     Group *atHomes = &memories.atHome.communicator->group(ranks);
     groupsOfSide[axis] = side.isHost ? atHomes : prepared.groups[axis];
-    static const char *const names[] = {"dp", "sdp", "tp", "cp"};
     for (const Group *group : {prepared.groups[axis], atHomes})
-      activity.collectives.communicator(group, names[axis], ranks);
+      activity.collectives.communicator(group, axisForms[axis].name, ranks);
   }
   prepared.block = sampleBlock(layer, local);
   prepared.samples = samplesOf(manifest, layer, local);

@@ -29,9 +29,9 @@ class RankLoader {
 public:
   explicit RankLoader(Rank &rank);
 
-  /// How ranks decide of updates, and tell each other their losses.
-  static std::unique_ptr<StepEnd> stepEndOf(const Rank &rank,
-                                            BatchInFlight &batch);
+  /// Whether ranks do not meet at the end of a step: of a program by which they
+  /// do not, or that leaves it to the run.
+  static bool goesAhead(const RankFacts &facts);
   /// All of it; on the rank's own thread, and collective over all ranks.
   void load();
 

@@ -46,11 +46,9 @@ struct Draft {
 };
 using Drafts = std::vector<Draft>;
 
-Drafts draftsOf(const std::vector<gvx::Command> &commands) {
-  Drafts drafts(commands.size());
-  for (size_t i = 0; i < commands.size(); ++i)
-    drafts[i].row = commands[i];
-  return drafts;
+void append(const std::vector<gvx::Command> &commands, Drafts &list) {
+  for (const gvx::Command &row : commands)
+    list.emplace_back().row = row;
 }
 
 /// An end of a message with its place.
@@ -304,6 +302,8 @@ Drafts ChunkLowering::forward() {
     if (at(i).forwardOnly && !isStash(manifest, role, chunk, i))
       end(inputOf(i));
   add(CommandKind::Used);
+  append(endCommands(manifest, GRT_TASK_FORWARD, hasLoss(role, chunk)).behind,
+         list);
   return std::move(list);
 }
 
@@ -415,8 +415,10 @@ void keepParameters(const Manifest &manifest, const Role &role, size_t number,
 }
 
 Drafts ChunkLowering::update() {
-  list = draftsOf(tieCommands(manifest, size_t(&role - manifest.roles.data()),
-                              GRT_TASK_UPDATE));
+  append(endCommands(manifest, GRT_TASK_UPDATE, false).before, list);
+  append(tieCommands(manifest, size_t(&role - manifest.roles.data()),
+                     GRT_TASK_UPDATE),
+         list);
   awaitHome();
   for (size_t i = chunk.firstLayer; i < behind; ++i) {
     const Layer &layer = at(i);
@@ -713,26 +715,36 @@ private:
     }
   }
 
+  /// Adds the procedures of the role, of those kinds that have commands.
   void addOfRole() {
-    Drafts squares, versions;
-    for (size_t i = 0; i < facts.size(); ++i) {
-      keepParameters(manifest, role, i, facts[i].states, versions);
-      if (!role.layers[i].updatesOnDevice)
-        addSquares(role, i, squares);
-    }
-    gvx::Procedure row{};
-    row.task = GRT_TASK_NORM;
-    writer.add(row, squares, role);
-    row.task = gvx::ofVersions;
-    if (manifest.delay)
-      writer.add(row, versions, role);
-    for (uint8_t task : {uint8_t(GRT_TASK_TIE_REDUCE),
-                         uint8_t(GRT_TASK_TIE_BROADCAST), gvx::ofTaken}) {
+    auto write = [&](uint8_t task, const Drafts &list) {
+      gvx::Procedure row{};
       row.task = task;
-      const Drafts list = grt::draftsOf(
-          tieCommands(manifest, size_t(&role - manifest.roles.data()), task));
       if (!list.empty())
         writer.add(row, list, role);
+    };
+    const EndCommands norm = endCommands(manifest, GRT_TASK_NORM, false);
+    Drafts squares, versions;
+    append(norm.before, squares);
+    for (size_t i = 0; i < facts.size(); ++i) {
+      keepParameters(manifest, role, i, facts[i].states, versions);
+      if (needsNorm(manifest) && !role.layers[i].updatesOnDevice)
+        addSquares(role, i, squares);
+    }
+    append(norm.behind, squares);
+    write(GRT_TASK_NORM, squares);
+    write(gvx::ofVersions, versions);
+    for (uint8_t task : {uint8_t(GRT_TASK_TIE_REDUCE),
+                         uint8_t(GRT_TASK_TIE_BROADCAST), gvx::ofTaken}) {
+      Drafts list;
+      append(tieCommands(manifest, size_t(&role - manifest.roles.data()), task),
+             list);
+      write(task, list);
+    }
+    for (uint8_t task : {gvx::ofStepEnd, gvx::ofEvaluation}) {
+      Drafts list;
+      append(endCommands(manifest, task, false).behind, list);
+      write(task, list);
     }
   }
 

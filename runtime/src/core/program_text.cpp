@@ -8,6 +8,7 @@
 #include "core/program_text.h"
 #include "base/error.h"
 #include "core/manifest.h"
+#include "grt/axes.h"
 #include "grt/kernels.h"
 
 #include <cstdio>
@@ -167,6 +168,18 @@ std::string commandText(const gvx::Command &command) {
     return "rewind";
   case TakeTurn:
     return "take turn of chunk" + number;
+  case Return:
+    return "return";
+  case TellLoss:
+    return "tell the loss";
+  case Decide:
+    return command.number ? "decide of the update" : "decide how to clip";
+  case DecideLate:
+    return "decide how to clip by the batch before";
+  case TellAll:
+    return "tell all";
+  case Meet:
+    return "meet";
   case SumTied:
     return "sum tie" + number;
   case GiveTied:
@@ -208,9 +221,7 @@ const char *kernelName(uint32_t kernel) {
 }
 
 const char *streamName(uint32_t stream) {
-  static const char *const names[GRT_STREAM_COUNT] = {
-      "compute", "gradient", "gather", "transfer", "in", "out"};
-  return stream < GRT_STREAM_COUNT ? names[stream] : "unknown";
+  return stream < GRT_STREAM_COUNT ? streamForms[stream].name : "unknown";
 }
 
 const char *partName(int part) {
@@ -274,6 +285,10 @@ std::string procedureName(const gvx::Procedure &procedure) {
     return "older versions";
   if (procedure.task == gvx::ofTaken)
     return "values of ties";
+  if (procedure.task == gvx::ofStepEnd)
+    return "end of a step";
+  if (procedure.task == gvx::ofEvaluation)
+    return "end of an evaluation";
   if (gvx::isOfTies(procedure.task))
     return taskNames[procedure.task];
   const bool swaps = procedure.task == GRT_TASK_SWAP;
@@ -293,7 +308,10 @@ std::string textOf(const gvx::Command &command,
       "if sums run behind, ",
       "once a group, ",
       "on a device, ",
-      "on the host, "};
+      "on the host, ",
+      "if the update is left out, ",
+      "if ranks go ahead, ",
+      "behind the last loss if ranks go ahead, "};
   const bool moves = command.from != 0;
   return when[size_t(command.when)] + commandText(command) +
          placeText(moves ? command.from : command.to, places) +

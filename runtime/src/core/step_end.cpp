@@ -15,12 +15,12 @@
 
 namespace grt {
 
-void StepEnd::norm() {
+void StepEnd::decide(bool ofUpdate) {
   fetch(/*withNorm=*/true);
-  decide(/*onDevice=*/false);
+  decideFetched(ofUpdate, /*onDevice=*/false);
 }
 
-void StepEnd::decide(bool onDevice) {
+void StepEnd::decideFetched(bool ofUpdate, bool onDevice) {
   gather(onDevice);
   // The same numbers on all ranks, so the same decision.
   const Hyperparameters &h = batch.input->hyperparameters;
@@ -31,7 +31,7 @@ void StepEnd::decide(bool onDevice) {
   const UpdateDecision decision =
       decideUpdate(decidedBy.data(), uint64_t(facts.host.size()),
                    facts.manifest.clip, h.clipNorm, h.skipNorm);
-  results.updateLeftOut = decides && decision.leftOut;
+  results.updateLeftOut = ofUpdate && decision.leftOut;
   batch.step->clip_factor = decision.clipFactor;
   if (onDevice)
     return checkDecision(decision);
@@ -55,7 +55,7 @@ void StepEnd::checkDecision(const UpdateDecision &decision) const {
         (decision.leftOut ? " and no update" : " and an update"));
 }
 
-void StepEnd::endEvaluation() {
+void StepEnd::meet() {
   fetch(/*withNorm=*/false);
   gather(/*ofGraph=*/false);
 }
@@ -146,12 +146,7 @@ void StepEnd::gather(bool ofGraph) {
 // Ranks that go on without the others
 //===----------------------------------------------------------------------===//
 
-void ToldStepEnd::forget() {
-  StepEnd::forget();
-  told.forget();
-}
-
-void ToldStepEnd::lossIsThere() {
+void StepEnd::tellLoss() {
   if (!lossIsKnown || !memories.hasLoss())
     return;
   fetch(/*withNorm=*/false);
@@ -159,14 +154,19 @@ void ToldStepEnd::lossIsThere() {
   lossIsKnown(results.ownLoss);
 }
 
-void ToldStepEnd::endStep() {
+void StepEnd::tellAll() {
   fetch(/*withNorm=*/false);
   memories.device->wait();
   addLosses();
   // The session adds up those of its own process.
   if (facts.state.oneProcess)
     return;
-  shareNumbers();
+  // What is asked for may come later than losses, from ranks that are behind.
+  if (!std::exchange(hasTold, false)) {
+    hear();
+    told.tell(facts.host, results.ownLoss, batch.input->requests,
+              /*squares=*/0);
+  }
   // Losses are known before the last gradient comes.
   results.lossSum = {};
   for (const Role &role : facts.manifest.roles)
@@ -176,27 +176,22 @@ void ToldStepEnd::endStep() {
                                                : told.lossOf(facts.host, other);
 }
 
-void ToldStepEnd::shareNumbers() {
-  hear();
-  told.tell(facts.host, results.ownLoss, batch.input->requests, /*squares=*/0);
-}
-
-std::optional<ToldNumbers::Sums> ToldStepEnd::hear() {
+std::optional<ToldNumbers::Sums> StepEnd::hear() {
   const std::optional<ToldNumbers::Sums> heard = told.hear(facts.host);
   if (heard)
     results.requestsHeard = heard->requests;
   return heard;
 }
 
-void LateStepEnd::norm() {
+void StepEnd::decideLate() {
   fetch(/*withNorm=*/true);
   memories.device->wait();
-  double squares = *fetched.norm;
+  const double squares = *fetched.norm;
   if (const std::optional<ToldNumbers::Sums> heard = hear()) {
     normBefore = std::sqrt(heard->squares);
     if (!std::isfinite(normBefore))
       fail(ExitNumerics,
-           "step " + str(lastStep) + ": the gradient norm is " +
+           "step " + str(batch.input->step - 1) + ": the gradient norm is " +
                (std::isnan(normBefore) ? "nan" : "infinite") +
                ", which is found one batch late: weights are of no use any "
                "more, a checkpoint of before is");
@@ -208,7 +203,7 @@ void LateStepEnd::norm() {
   batch.uploadClipFactor();
   addLosses();
   told.tell(facts.host, results.ownLoss, batch.input->requests, squares);
-  lastStep = batch.input->step;
+  hasTold = true;
 }
 
 } // namespace grt

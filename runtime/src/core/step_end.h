@@ -53,35 +53,39 @@ struct RankNumbers {
   uint64_t peakBytes = 0; ///< RankMemory::measuredPeakBytes
 };
 
-/// All ranks tell each other their numbers and decide before the update.
+/// Runs the commands with which a step or an evaluation ends.
 class StepEnd {
 public:
-  /// `decides`: the update comes behind the decision.
+  /// `goesAhead`: see the member.
   StepEnd(const RankFacts &facts, const RankMemories &memories,
           const Observer &observer, BatchInFlight &batch,
-          const MemoryInUse &inUse, bool decides)
-      : facts(facts), memories(memories), observer(observer), batch(batch),
-        inUse(inUse), decides(decides) {}
-  virtual ~StepEnd() = default;
+          const MemoryInUse &inUse, bool goesAhead)
+      : goesAhead(goesAhead), facts(facts), memories(memories),
+        observer(observer), batch(batch), inUse(inUse) {}
 
-  /// Ranks do not meet at the end of a step.
-  virtual bool goesAhead() const { return false; }
-  /// Whether anything depends on the norm of a step.
-  virtual bool needsNorm() const { return true; }
-  /// Squares of gradients have been put on COMPUTE.
-  virtual void norm();
-  /// The step has put its last loss on COMPUTE.
-  virtual void lossIsThere() {}
-  /// The update has been put on COMPUTE.
-  virtual void endStep() {}
+  /// All ranks tell each other losses and squares of gradients, which have been
+  /// put on COMPUTE, and decide alike how to clip, and whether to update if the
+  /// decision is `ofUpdate`.
+  void decide(bool ofUpdate);
+  /// Squares are told to all ranks. What clips is the norm of the batch before,
+  /// which all have heard by now. Throws if that is not finite.
+  void decideLate();
+  /// Tells the batch's loss to `lossIsKnown`.
+  void tellLoss();
+  /// Tells losses and requests to all ranks, and takes what they told before.
+  void tellAll();
+  /// All ranks tell each other losses.
+  void meet();
   /// The newest weights were not made by the last step.
-  virtual void forget() { normBefore = -1; }
+  void forget() {
+    normBefore = -1;
+    told.forget();
+  }
 
-  // Parts of it, for steps that are graphs, and passes without an update: what
-  // the device does, and what the host does with it.
+  // Parts of it, for steps that are graphs: what the device does, and what the
+  // host does with it.
   void fetch(bool withNorm);
-  void decide(bool onDevice);
-  void endEvaluation();
+  void decideFetched(bool ofUpdate, bool onDevice);
   /// Sums of those that were fetched; 0 of a rank without any.
   LossSums fetchedLosses() const;
 
@@ -91,6 +95,8 @@ public:
     decidedBy.resize(ranks);
   }
 
+  /// Ranks do not meet at the end of a step.
+  const bool goesAhead;
   StepResults results;
   /// Called with its loss as soon as it is known, where ranks go on without
   /// each other.
@@ -106,62 +112,30 @@ public:
   static constexpr uint32_t resultsEvent =
       Device::firstOwnEvent + GRT_STREAM_COUNT;
 
-protected:
+private:
   /// Those that were fetched, and of the batch's parts before.
   void addLosses();
-
-  const RankFacts &facts;
-  const RankMemories &memories;
-  const Observer &observer;
-  BatchInFlight &batch;
-
-private:
   void gather(bool ofGraph);
   /// Returns when the results of a step that is one graph are there.
   void awaitGraph();
   /// Throws where the device has decided otherwise.
   void checkDecision(const UpdateDecision &decision) const;
+  /// What all ranks have told with the last step, if that was not heard yet.
+  std::optional<ToldNumbers::Sums> hear();
 
+  const RankFacts &facts;
+  const RankMemories &memories;
+  const Observer &observer;
+  BatchInFlight &batch;
   const MemoryInUse &inUse;
-  const bool decides;
   /// What is decided by, kept so that a step takes no memory.
   std::vector<RankResults> decidedBy;
   /// The step block as a graph leaves it, where the device decides.
   const grt_step *graphStep = nullptr;
   bool eventsTell = true; ///< when results of a graph are there
-};
-
-/// Ranks go on without the others: those that have losses tell them.
-class ToldStepEnd : public StepEnd {
-public:
-  using StepEnd::StepEnd;
-  bool goesAhead() const override { return true; }
-  bool needsNorm() const override { return false; }
-  void lossIsThere() override;
-  void endStep() override;
-  void forget() override;
-
-protected:
-  /// What is asked for may come later than losses, from ranks that are behind.
-  virtual void shareNumbers();
-  /// What all ranks have told with the last step, if that was not heard yet.
-  std::optional<ToldNumbers::Sums> hear();
-
   ToldNumbers told;
-};
-
-/// The norm of a batch whose gradients are late is told to all ranks; what
-/// clips is that of the batch before.
-class LateStepEnd : public ToldStepEnd {
-public:
-  using ToldStepEnd::ToldStepEnd;
-  bool needsNorm() const override { return true; }
-  void norm() override;
-
-private:
-  void shareNumbers() override {}
-
-  uint64_t lastStep = 0; ///< whose norm was told last
+  /// Whether numbers of the step were told with its squares.
+  bool hasTold = false;
 };
 
 } // namespace grt

@@ -133,7 +133,8 @@ void StepGraphs::train() {
   });
   // An evaluation has its results elsewhere.
   stepEnd.fetched = fetched;
-  stepEnd.decide(/*onDevice=*/isOne);
+  const gvx::Command &decision = interpreter.procedures.decision().front();
+  stepEnd.decideFetched(/*ofUpdate=*/decision.number, /*onDevice=*/isOne);
   // Nothing changes without an update, so nothing has to be sent on either.
   if (isOne || stepEnd.results.updateLeftOut)
     return;
