@@ -12,6 +12,7 @@
 #include "core/places.h"
 #include "core/program_check.h"
 #include "program/reader.h"
+#include "program_tables.h"
 #include "test_program.h"
 
 #include <gtest/gtest.h>
@@ -207,9 +208,93 @@ TEST(Commands, OfEndsAreHeldAgainstTheManifest) {
   EXPECT_EQ(changed(Return, [](auto &row) { row.when = gvx::When::Always; }),
             role + "update of chunk 0: expected 'if the update is left out, "
                    "return' as command 0, found 'return'");
+  EXPECT_EQ(changed(TellLoss, [](auto &row) { row.when = gvx::When::Always; }),
+            role + "forward of chunk 0: expected 'behind the last loss if "
+                   "ranks go ahead, tell the loss' as command 7, found 'tell "
+                   "the loss'");
+  EXPECT_EQ(changed(TellLoss, [](auto &row) { row.kind = Meet; }),
+            role + "forward of chunk 0: expected 'behind the last loss if "
+                   "ranks go ahead, tell the loss' as command 7, found 'behind "
+                   "the last loss if ranks go ahead, meet'");
+  auto appended = [](gvx::CommandKind kind, gvx::CommandKind other) {
+    ModelPlan plan = planWithoutClip();
+    plan.changeCommands = [&](gvx::Tables &tables) {
+      const size_t at = firstOf(tables, kind);
+      gvx::Command row = tables.commands[at];
+      row.kind = other;
+      row.when = gvx::When::Always;
+      tables.commands.insert(tables.commands.begin() + ptrdiff_t(at) + 1, row);
+      for (gvx::Procedure &procedure : tables.procedures) {
+        gvx::Range &range = procedure.commands;
+        range.count += range.first <= at && at < range.first + range.count;
+        range.first += range.first > at;
+      }
+    };
+    return gvx::loadRefusal(TestProgram(plan).file(), "p");
+  };
+  EXPECT_EQ(appended(Meet, Used),
+            role + "end of an evaluation: expected the end as command 1, found "
+                   "'used'");
+  EXPECT_EQ(appended(TellAll, TellAll),
+            role + "end of a step: expected nothing of the end of a step as "
+                   "command 1, found 'tell all'");
+  // The norm's own.
+  EXPECT_EQ(appended(Decide, Return),
+            role + "norm: expected nothing of the end of a step as command 5, "
+                   "found 'decide of the update'");
   EXPECT_EQ(changed(UseSlot, [](auto &row) { row.kind = Return; }),
             role + "forward of chunk 0: expected nothing of the end of a step "
                    "as command 0, found 'return'");
+}
+
+/// Of programs whose gradients are late all ranks tell their squares, or none.
+TEST(Commands, OfLateEndsAreHeldAgainstTheManifest) {
+  using enum gvx::CommandKind;
+  auto refusal = [](const char *name, auto change) {
+    gvx::Tables tables = grt::test::tablesOf(compiledProgram(name));
+    change(tables);
+    return gvx::loadRefusal(tables.file(), "p");
+  };
+  EXPECT_EQ(refusal("late-clip", [](gvx::Tables &) {}), "");
+  const std::string role = "program 'p': commands of role 0, ";
+  auto kindOf = [&](const char *name, gvx::CommandKind from,
+                    gvx::CommandKind to) {
+    return refusal(name, [&](gvx::Tables &tables) {
+      tables.commands[firstOf(tables, from)].kind = to;
+    });
+  };
+  const std::string decided = kindOf("late-clip", DecideLate, Decide);
+  EXPECT_NE(decided.find("norm: expected 'decide how to clip by the batch "
+                         "before' as command "),
+            std::string::npos)
+      << decided;
+  EXPECT_EQ(kindOf("late", TellAll, Meet),
+            role + "end of a step: expected 'tell all' as command 0, found "
+                   "'meet'");
+  // Tasks of the norm: one where something clips, else none.
+  auto norms = [](int more) {
+    return [more](gvx::Tables &tables) {
+      const auto norm =
+          std::ranges::find(tables.tasks, GRT_TASK_NORM, &grt_task::kind);
+      const auto at = uint32_t(norm - tables.tasks.begin());
+      if (more > 0)
+        tables.tasks.insert(norm, *norm);
+      else
+        tables.tasks.erase(norm);
+      for (gvx::Role &each : tables.roles)
+        for (gvx::Range &part : each.parts)
+          if (part.first > at)
+            part.first += uint32_t(more);
+          else if (at < part.first + part.count)
+            part.count += uint32_t(more);
+    };
+  };
+  const std::string place = "program 'p': schedule of stage 0, step end: ";
+  EXPECT_EQ(refusal("late-clip", norms(-1)),
+            place + "expected one norm, found 0");
+  EXPECT_EQ(refusal("late-clip", norms(1)),
+            "program 'p': its schedule cannot run: role 0 step-end task 3 "
+            "'norm': the task was already run");
 }
 
 TEST(Commands, NameWhatTheRoleHas) {
@@ -308,7 +393,8 @@ TEST(Commands, SayHowManyGraphsAStepIs) {
   EXPECT_EQ(captured(Lowered{TestProgram(plan).file()}), "1 ");
   EXPECT_EQ(captured(Lowered{TestProgram(planWithCounts()).file()}),
             "0 the host reads counts of its all-to-alls");
-  EXPECT_EQ(captured(Lowered{compiledProgram("late")}), "0 gradients are late");
+  for (const char *late : {"late", "late-clip"})
+    EXPECT_EQ(captured(Lowered{compiledProgram(late)}), "0 gradients are late");
 }
 
 /// A head that borrows the embedding's table, in a stage of its own.
@@ -403,8 +489,8 @@ TEST(Commands, OfTiesAreHeldAgainstTheManifest) {
                                 &gvx::Procedure::task)
                   ->task = gvx::ofTaken;
             }),
-            "program 'p': commands of role 0, values of ties: expected nothing "
-            "of ties as command 0, found 'await home'");
+            "program 'p': commands of role 0, values of ties: expected the end "
+            "as command 0, found 'await home'");
 }
 
 /// What is made of equal tasks is equal, and has no rows that nobody names.

@@ -10,6 +10,7 @@
 #include "grt/program_file.h"
 #include "grt/session.h"
 #include "program/reader.h"
+#include "program_tables.h"
 #include "test_program.h"
 #include "tool.h"
 
@@ -22,6 +23,7 @@
 #include <random>
 
 using namespace grt;
+using grt::test::tablesOf;
 
 namespace {
 
@@ -174,32 +176,6 @@ TEST(Program, ProgramsOfOtherVersionsAreCompiledAgain) {
   other[offsetof(gvx::Header, version)] = 6;
   expectRefused(other, "program 'p.gvx' has version 6, this runtime reads "
                        "version 10: compile again");
-}
-
-/// The tables of a program in its file, to be changed.
-gvx::Tables tablesOf(const std::string &file) {
-  gvx::Section sections[gvx::sectionCount];
-  std::memcpy(sections, file.data() + sizeof(gvx::Header), sizeof(sections));
-  gvx::Tables tables;
-  auto copy = [&](gvx::SectionKind kind, auto &rows) {
-    const gvx::Section &section = sections[uint32_t(kind)];
-    rows.resize(section.rows);
-    std::memcpy(rows.data(), file.data() + section.offset,
-                section.rows * section.rowBytes);
-  };
-  copy(gvx::SectionKind::Functions, tables.functions);
-  copy(gvx::SectionKind::Calls, tables.calls);
-  copy(gvx::SectionKind::Kernels, tables.kernels);
-  copy(gvx::SectionKind::Buffers, tables.buffers);
-  copy(gvx::SectionKind::Integers, tables.integers);
-  copy(gvx::SectionKind::Roles, tables.roles);
-  copy(gvx::SectionKind::Tasks, tables.tasks);
-  copy(gvx::SectionKind::Procedures, tables.procedures);
-  copy(gvx::SectionKind::Commands, tables.commands);
-  copy(gvx::SectionKind::Places, tables.places);
-  copy(gvx::SectionKind::Names, tables.names);
-  copy(gvx::SectionKind::Manifest, tables.manifest);
-  return tables;
 }
 
 TEST(Program, TheTableIsChecked) {

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The lists of axes.def as tables. Who asks what an axis or a stream is for
-// asks here, and names none of them: one that is added is a row of the list.
+// The lists of axes.def as tables. Who asks what an axis or a stream is for asks
+// here: an axis that is added is a row of the list and a kind of levels.
 //
 //===----------------------------------------------------------------------===//
 

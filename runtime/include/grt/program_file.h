@@ -190,7 +190,7 @@ static_assert(sizeof(Role) == 72);
 /// these classes, tiers and stream, which are 0 for others.
 struct Procedure {
   uint16_t chunk; ///< over all roles; 0 for what is of a role
-  uint8_t task;   ///< grt_task_kind, ofVersions or ofTaken
+  uint8_t task;   ///< grt_task_kind, or a kind of kindsOfRole
   uint8_t classes;
   uint8_t tiers;
   uint8_t stream;
@@ -211,7 +211,7 @@ static_assert(sizeof(Procedure) == 16);
 
 /// The kind of the procedure that copies the newest parameters of a role over
 /// those a version older. Tasks of kind NORM have one a role: squares of the
-/// gradients that are updated when all are known.
+/// gradients that are updated when all are known, and the decision of that.
 inline constexpr uint8_t ofVersions = 255;
 /// The kind of the procedure of a role that takes the values of ties which
 /// their owners have left: before what needs them, in tasks of kind

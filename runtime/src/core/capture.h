@@ -7,7 +7,9 @@
 //
 // A run of commands can be a graph if the host has no part in any of them. So
 // that is a property of a procedure, which the compiler marks and the loader
-// checks; how many graphs a step is follows from its tasks.
+// checks; how many graphs a step is follows from its tasks and from where the
+// update is decided: a device can do that in its graph, and between two graphs
+// the host does.
 //
 //===----------------------------------------------------------------------===//
 

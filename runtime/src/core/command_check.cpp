@@ -120,18 +120,20 @@ private:
       std::ranges::copy(tieCommands(procedure.task),
                         std::back_inserter(wanted));
     const std::span<const gvx::Command> found = program.commands(procedure);
-    const size_t last =
-        std::max(wanted.size(),
-                 found.size() - std::min(found.size(), ends.behind.size()));
+    const size_t most =
+        found.size() - std::min(found.size(), ends.behind.size());
+    const size_t last = isWhole ? wanted.size() : std::max(wanted.size(), most);
     for (size_t i = 0; i < wanted.size(); ++i)
       expectGiven(procedure, i, &wanted[i]);
     for (size_t i = wanted.size(); i < last; ++i)
-      if (isWhole || gvx::isOfTie(found[i].kind) || gvx::isOfEnd(found[i].kind))
+      if (gvx::isOfTie(found[i].kind) || gvx::isOfEnd(found[i].kind))
         expectGiven(procedure, i, nullptr);
     for (size_t i = 0; i < ends.behind.size(); ++i)
       expectGiven(procedure, last + i, &ends.behind[i]);
+    if (last + ends.behind.size() < found.size())
+      expectGiven(procedure, last + ends.behind.size(), nullptr);
   }
-  /// Refuses a command that is not the wanted one; null: one of its kind.
+  /// Refuses a command that is not the wanted one; null: whatever it is.
   void expectGiven(const gvx::Procedure &procedure, size_t number,
                    const gvx::Command *wanted) {
     const std::span<const gvx::Command> commands = program.commands(procedure);
@@ -143,9 +145,9 @@ private:
     place = name + ", " + procedureName(procedure);
     refuse("expected " +
            (wanted ? "'" + textOf(*wanted, rows.places) + "'"
-            : gvx::isOfEnd(found->kind)
-                ? std::string("nothing of the end of a step")
-                : std::string("nothing of ties")) +
+            : gvx::isOfEnd(found->kind) ? "nothing of the end of a step"
+            : gvx::isOfTie(found->kind) ? "nothing of ties"
+                                        : "the end") +
            " as command " + str(number) + ", found " +
            (found ? "'" + textOf(*found, rows.places) + "'" : "the end"));
   }

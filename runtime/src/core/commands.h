@@ -36,7 +36,8 @@ struct TaskFrame {
   bool isFirst = false;
   /// Gradients are summed behind the pass of each layer.
   bool sumsBehind = false;
-  /// The task has the batch's last loss, which somebody waits for.
+  /// The task is of the micro-batch that has the batch's last loss, and
+  /// somebody waits for that.
   bool isLastLoss = false;
 };
 
@@ -56,7 +57,7 @@ using Procedure = std::span<const gvx::Command>;
 bool hasGradients(const Manifest &manifest, const Tie &tie);
 
 /// The commands over the ends of ties that a role has, for a kind of procedure
-/// for which gvx::isOfTies; or what updates do first. None if there are none.
+/// for which gvx::isOfTies; or what updates do before their functions. None if there are none.
 ///
 /// At the end of a step both ends of a tie meet. Under a schedule that goes on
 /// ends of two roles do not, as long as neither is far behind. The borrower
@@ -69,19 +70,18 @@ bool hasGradients(const Manifest &manifest, const Tie &tie);
 std::vector<gvx::Command> tieCommands(const Manifest &manifest, size_t role,
                                       uint8_t task);
 
-/// The commands with which a step or an evaluation ends, in a kind of
-/// procedure.
+/// The commands of one kind of procedure with which steps or evaluations end.
 struct EndCommands {
   std::vector<gvx::Command> before; ///< in front of all others of it
   std::vector<gvx::Command> behind; ///< behind them
 };
 
-/// What a step does besides its functions. All ranks meet at the norm and
-/// decide of the update there. Three kinds of programs differ: where gradients
-/// are late ranks do not meet, and what clips is the norm of the batch before;
-/// where no update depends on all ranks the run may choose not to meet; and
-/// where updates are done just in time the decision is of none.
-/// `hasLoss`: the procedure is of the chunk that has the model's loss.
+/// Returns the commands of a kind of procedure with which steps end. All ranks
+/// meet at the norm and decide of the update there. Three kinds of programs
+/// differ: where gradients are late ranks do not meet, and what clips is the
+/// norm of the batch before; where no update depends on all ranks the run may
+/// choose not to meet; and where updates are done just in time the decision is
+/// of none. `hasLoss`: the procedure is of the chunk that has the model's loss.
 EndCommands endCommands(const Manifest &manifest, uint8_t task, bool hasLoss);
 
 /// Whether anything depends on the squares of gradients.

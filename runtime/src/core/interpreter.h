@@ -38,7 +38,7 @@ public:
   void runTasks(grt_part part, size_t from, size_t to);
   /// Squares of all gradients of the rank.
   void sumNorm() { run(procedures.norm(), {}); }
-  /// Behind all tasks of a step, or of an evaluation.
+  /// Runs what follows all tasks of a step, or of an evaluation.
   void endStep() { run(procedures.stepEnd(), {}); }
   void endEvaluation() { run(procedures.evaluationEnd(), {}); }
   /// Values of ties are there, if they are under way.
@@ -78,7 +78,7 @@ private:
   void synchroniseGradients(const ChunkState &chunk);
   /// False if it was left before its end.
   bool run(Procedure procedure, const TaskFrame &frame);
-  /// Of the end of a step.
+  /// Runs a command of the end of a step.
   void runEnd(const gvx::Command &command);
   /// Whether the command is for this task and this rank.
   bool isFor(const gvx::Command &command, const TaskFrame &frame) const;

@@ -485,9 +485,9 @@ std::string wrongParts(const grt_schedule &schedule, const Manifest &manifest,
   const uint64_t norms = count(GRT_PART_STEP_END, [](const grt_task &task) {
     return task.kind == GRT_TASK_NORM;
   });
-  // Where gradients are late, one is there for clipping alone.
-  if (!manifest.delay && norms != 1)
-    return place + ", step end: expected one norm, found " + str(norms);
+  if (const uint64_t expected = needsNorm(manifest); norms != expected)
+    return place + ", step end: expected " + (expected ? "one" : "no") +
+           " norm, found " + str(norms);
   for (const Chunk &chunk : role.chunks) {
     const uint64_t forwards =
         count(GRT_PART_EVALUATE, [&](const grt_task &task) {

@@ -57,10 +57,9 @@ std::string collectiveText(const grt_collective_op &op) {
       "all-to-all with counts",
       "shift",
       "all-reduce of max"};
-  static const char *const axes[] = {"dp", "sdp", "tp", "cp"};
   std::string text = kinds[op.collective] + quotedName(op.name) + " over " +
-                     axes[op.axis] + " on " + streamName(op.stream) + ": " +
-                     extentText(op.in);
+                     axisForms[op.axis].name + " on " + streamName(op.stream) +
+                     ": " + extentText(op.in);
   if (op.collective != GRT_ALL_REDUCE && op.collective != GRT_ALL_REDUCE_MAX)
     text += " to " + extentText(op.out);
   if (op.collective == GRT_SHIFT)
