@@ -86,12 +86,17 @@ private:
       mostSlots = std::max(mostSlots, slots[chunk.home] += chunk.slots);
   }
 
-  /// A lower bound of an option's time. Where parameters are gathered ahead,
+  /// Lower bounds of an option's time. Where parameters are gathered ahead,
   /// both of two streams are busy for `max (a + (s - 1) g, g + (s - 1) a)` at
-  /// least (overlapSeconds()), of which the first is a sum over layers.
+  /// least (overlapSeconds()). Each of the two is a sum over layers: the first
+  /// is that of rows of computation, the second that of rows of moving.
   HomesOption optionOf(const BusyBound::Times &parts) const {
     HomesOption option;
     double beside = slowdown - 1;
+    if (anyAhead) {
+      option.otherForward = parts.forwardMoved + beside * parts.forward;
+      option.otherBackward = parts.backwardMoved + beside * parts.backward;
+    }
     option.forward =
         parts.forward + (anyAhead ? beside : 1) * parts.forwardMoved;
     option.backward = anyAhead ? parts.backward + beside * parts.backwardMoved
@@ -285,6 +290,10 @@ private:
       }
       if (sumsAreLong && hiddenPart() > 0)
         made.homes.rows.push_back(withSumsBesidePasses(row, home));
+      if (anyAhead) {
+        HomesRow &moving = made.homes.rows.emplace_back(row);
+        moving.isOther = true;
+      }
       addRow(row, first, returns);
       if (!returns || first == 0)
         continue;

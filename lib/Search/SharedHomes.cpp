@@ -7,6 +7,7 @@
 
 #include "galvatron/Search/SharedHomes.h"
 
+#include "galvatron/Search/WholeLayers.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -81,6 +82,13 @@ double memoryOf(const HomesProblem &problem, size_t chunk) {
   return static_cast<double>(problem.memory[problem.chunks[chunk].home]);
 }
 
+double forwardOf(const HomesRow &row, const HomesOption &option) {
+  return row.isOther ? option.otherForward : option.forward;
+}
+double backwardOf(const HomesRow &row, const HomesOption &option) {
+  return row.isOther ? option.otherBackward : option.backward;
+}
+
 Sums sumsOf(const HomesProblem &problem, ArrayRef<int64_t> partition,
             ArrayRef<uint32_t> choice) {
   Sums sums;
@@ -89,21 +97,25 @@ Sums sumsOf(const HomesProblem &problem, ArrayRef<int64_t> partition,
   size_t layer = 0;
   for (auto [c, size] : enumerate(partition)) {
     const HomesChunk &chunk = problem.chunks[c];
-    double forward = 0, backward = 0, gradients = 0, end = 0, kept = 0;
+    HomesOption all;
+    double kept = 0;
     for (int64_t i = 0; i < size; ++i, ++layer) {
       const HomesOption &option =
           problem.optionSets[problem.layers[chunk.place][layer]][choice[layer]];
-      forward += option.forward;
-      backward += option.backward;
-      gradients += option.sums;
-      end += option.end;
+      all.forward += option.forward;
+      all.backward += option.backward;
+      all.otherForward += option.otherForward;
+      all.otherBackward += option.otherBackward;
+      all.sums += option.sums;
+      all.end += option.end;
       states[chunk.home] += static_cast<double>(option.state);
       kept += static_cast<double>(option.kept);
     }
     sums.bytes.push_back(slotsOf(problem, c) * kept);
     for (auto [row, sum] : zip_equal(problem.rows, sums.rows)) {
-      sum += row.forward[c] * forward + row.backward[c] * backward +
-             row.sums[c] * gradients + row.end[c] * end;
+      sum += row.forward[c] * forwardOf(row, all) +
+             row.backward[c] * backwardOf(row, all) + row.sums[c] * all.sums +
+             row.end[c] * all.end;
       if (c + 1 < problem.chunks.size())
         sum += row.out[c] * problem.out[c][layer - 1] +
                row.back[c] * problem.back[c][layer - 1];
@@ -138,12 +150,18 @@ void projectToSimplex(std::vector<double> &weights) {
       break;
     shift = next;
   }
+  double rest = 0;
   for (double &weight : weights)
-    weight = std::max(0.0, weight - shift);
+    rest += weight = std::max(0.0, weight - shift);
+  // What large numbers have rounded off would be in every bound.
+  for (double &weight : weights)
+    weight /= rest;
 }
 
 /// A factor of bounds that makes up for the rounding of doubles.
 constexpr double kHomesRounding = 1 - 1e-9;
+/// The part of all that is added up, prices among it, that is taken off for it.
+constexpr double kPriceRounding = 1e-13;
 
 /// The least of a problem under weights of rows and prices of memory, by chunk
 /// whose slot may be the largest of its home.
@@ -240,9 +258,9 @@ private:
     };
     for (const HomesRow &row : problem.rows)
       restrict(limit, [&](const HomesOption &option) {
-        return row.forward[c] * option.forward +
-               row.backward[c] * option.backward + row.sums[c] * option.sums +
-               row.end[c] * option.end;
+        return row.forward[c] * forwardOf(row, option) +
+               row.backward[c] * backwardOf(row, option) +
+               row.sums[c] * option.sums + row.end[c] * option.end;
       });
     restrict(static_cast<double>(problem.memory[chunk.home]),
              [&](const HomesOption &option) {
@@ -254,10 +272,11 @@ private:
   void priceOptions(size_t c, ArrayRef<double> weights,
                     ArrayRef<double> prices) {
     const HomesChunk &chunk = problem.chunks[c];
-    double forward = 0, backward = 0, sums = 0, end = 0;
+    // By the kind of the row.
+    double forward[2] = {0, 0}, backward[2] = {0, 0}, sums = 0, end = 0;
     for (auto [row, weight] : zip_equal(problem.rows, weights)) {
-      forward += weight * row.forward[c];
-      backward += weight * row.backward[c];
+      forward[row.isOther] += weight * row.forward[c];
+      backward[row.isOther] += weight * row.backward[c];
       sums += weight * row.sums[c];
       end += weight * row.end[c];
     }
@@ -274,10 +293,12 @@ private:
         priced[set] = true;
         own[c][set] = std::numeric_limits<double>::infinity();
         for (auto [number, option] : enumerate(problem.optionSets[set])) {
-          double cost = forward * option.forward + backward * option.backward +
-                        sums * option.sums + end * option.end +
-                        ofState * static_cast<double>(option.state) +
-                        ofKept * static_cast<double>(option.kept);
+          double cost =
+              forward[0] * option.forward + forward[1] * option.otherForward +
+              backward[0] * option.backward +
+              backward[1] * option.otherBackward + sums * option.sums +
+              end * option.end + ofState * static_cast<double>(option.state) +
+              ofKept * static_cast<double>(option.kept);
           if (cost >= own[c][set])
             continue;
           own[c][set] = cost;
@@ -379,26 +400,56 @@ HomesSolution evaluateHomes(const HomesProblem &problem,
   return toSolution(problem, sums, std::move(partition), std::move(choice));
 }
 
-HomesBound boundHomes(const HomesProblem &problem, double limit,
-                      unsigned rounds) {
-  size_t rows = problem.rows.size(), chunks = problem.chunks.size();
-  std::vector<double> weights(rows, 1 / static_cast<double>(rows));
-  std::vector<double> prices(chunks, 0), bestWeights = weights,
-                                         bestPrices = prices;
-  PricedChain chain(problem, limit);
-  const double given = limit;
-  HomesBound bound;
+namespace {
+
+/// Improves weights and prices by subgradients, from several starts.
+class Ascent {
+public:
+  /// `least`: a bound that is known.
+  Ascent(const HomesProblem &problem, double limit, double least)
+      : problem(problem), chain(problem, limit), given(limit), limit(limit),
+        least(least) {}
+
+  /// Goes so many rounds from weights whose sum is 1, and no prices.
+  void run(std::vector<double> weights, unsigned rounds);
+  /// Whether the bound says all that there is to say.
+  bool isDone() const { return least >= limit; }
+  HomesBound bound() && {
+    HomesBound bound;
+    // Plans that were left out take at least as long as the one given.
+    bound.least = std::min(least, given);
+    bound.solutions = std::move(fitting);
+    append_range(bound.solutions, others);
+    return bound;
+  }
+
+private:
+  const HomesProblem &problem;
+  PricedChain chain;
+  const double given;
+  double limit;     ///< the longest row of the best solution that fits
+  double least;     ///< the best bound
+  double scale = 0; ///< seconds of a solution
   std::vector<HomesSolution> fitting, others;
-  double step = 1, scale = 0;
+};
+
+void Ascent::run(std::vector<double> weights, unsigned rounds) {
+  std::vector<double> prices(problem.chunks.size(), 0);
+  std::vector<double> bestWeights = weights, bestPrices = prices;
+  double step = 1, best = 0;
   unsigned waited = 0;
-  for (unsigned round = 0; round < rounds; ++round) {
+  for (unsigned round = 0; round < rounds && !isDone(); ++round) {
     double value = chain.solve(weights, prices);
     if (!std::isfinite(value)) {
-      bound.least = given;
-      break;
+      least = given;
+      return;
     }
-    for (double price : prices)
+    // Prices may be so much larger than what is left that they round it.
+    double gross = value;
+    for (double price : prices) {
       value -= price;
+      gross += price;
+    }
     std::vector<int64_t> sizes = chain.partition();
     std::vector<uint32_t> choice = chain.choice(sizes);
     Sums sums = sumsOf(problem, sizes, choice);
@@ -411,8 +462,9 @@ HomesBound boundHomes(const HomesProblem &problem, double limit,
     if (fits && solution.longest < limit)
       limit = solution.longest;
     keep(fits ? fitting : others, std::move(solution));
-    if (value * kHomesRounding > bound.least) {
-      bound.least = value * kHomesRounding;
+    least = std::max(least, value * kHomesRounding - kPriceRounding * gross);
+    if (value > best) {
+      best = value;
       bestWeights = weights;
       bestPrices = prices;
       waited = 0;
@@ -423,8 +475,6 @@ HomesBound boundHomes(const HomesProblem &problem, double limit,
       weights = bestWeights;
       prices = bestPrices;
     }
-    if (bound.least >= limit)
-      break;
     // Weights in rows of `scale` seconds, prices in as many.
     double squares = 0;
     std::vector<double> slopes;
@@ -437,9 +487,9 @@ HomesBound boundHomes(const HomesProblem &problem, double limit,
       if (slope > 0 || price > 0)
         squares += slope * slope;
     if (squares <= 0)
-      break;
+      return;
     if (!std::isfinite(target))
-      target = 1.05 * std::max(bound.least, scale);
+      target = 1.05 * std::max(best, scale);
     double length = step * std::max(target - value, 1e-4 * scale) / squares;
     for (auto [weight, ascent] : zip_equal(weights, ascents))
       weight += length * ascent;
@@ -447,11 +497,27 @@ HomesBound boundHomes(const HomesProblem &problem, double limit,
     for (auto [price, slope] : zip_equal(prices, slopes))
       price = std::max(0.0, price + length * slope * scale);
   }
-  // Plans that were left out take at least as long as the one given.
-  bound.least = std::min(bound.least, given);
-  bound.solutions = std::move(fitting);
-  append_range(bound.solutions, others);
-  return bound;
+}
+
+} // namespace
+
+HomesBound boundHomes(const HomesProblem &problem, double limit,
+                      unsigned rounds) {
+  const std::vector<HomesRow> &rows = problem.rows;
+  auto isFirst = [](const HomesRow &row) { return !row.isOther; };
+  auto firsts = static_cast<double>(llvm::count_if(rows, isFirst));
+  auto all = static_cast<double>(rows.size());
+  // A start that all rows share loses much where rows of one kind are all that
+  // counts, and one of the first kind alone seldom leaves it.
+  Ascent ascent(problem, limit, boundByWholeLayers(problem, limit));
+  std::vector<double> ofFirsts;
+  for (const HomesRow &row : rows)
+    ofFirsts.push_back(isFirst(row) ? 1 / firsts : 0);
+  if (firsts > 0)
+    ascent.run(std::move(ofFirsts), rounds);
+  if (firsts < all)
+    ascent.run(std::vector<double>(rows.size(), 1 / all), rounds);
+  return std::move(ascent).bound();
 }
 
 } // namespace galvatron

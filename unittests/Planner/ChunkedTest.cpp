@@ -324,6 +324,19 @@ TEST(Chunked, problems_of_homes_are_near_what_is_executed) {
     }
 }
 
+/// Where gathers take longer than what they run beside, rows of computation say
+/// little, and those of moving are as near as these are elsewhere.
+TEST(Chunked, problems_of_homes_know_what_moves) {
+  auto model = layersWith(16, [](int64_t, ProfileLayer &) {});
+  test::GatheredModel gathered(*model);
+  for (double bandwidth : {2e9, 1e9, 5e8, 2e8}) {
+    Nearness near = nearnessOf(gathered, chunkCluster(4, bandwidth),
+                               "interleaved", 2, 8, "sdp2");
+    EXPECT_LE(near.time, 1 + 1e-9) << bandwidth;
+    EXPECT_GT(near.time, 0.9) << bandwidth;
+  }
+}
+
 /// The plan of two chunks a stage that is found takes no less than its bound
 /// says, and the bound at least this part of it.
 void expectBoundNear(LayerModel &model, const Cluster &cluster,

@@ -298,9 +298,12 @@ static HomesSolution priceHomes(const HomesProblem &problem,
     double time = 0;
     for (size_t l = 0; l < chunkOf.size(); ++l) {
       size_t c = chunkOf[l];
-      time += optionOf(l).forward * row.forward[c] +
-              optionOf(l).backward * row.backward[c] +
-              optionOf(l).sums * row.sums[c] + optionOf(l).end * row.end[c];
+      const HomesOption &option = optionOf(l);
+      time += (row.isOther ? option.otherForward : option.forward) *
+                  row.forward[c] +
+              (row.isOther ? option.otherBackward : option.backward) *
+                  row.backward[c] +
+              option.sums * row.sums[c] + option.end * row.end[c];
       if (l + 1 < chunkOf.size() && chunkOf[l + 1] != c)
         time +=
             row.out[c] * problem.out[c][l] + row.back[c] * problem.back[c][l];

@@ -7,6 +7,7 @@
 
 #include "galvatron/Search/SharedHomes.h"
 #include "BruteForce.h"
+#include "galvatron/Search/WholeLayers.h"
 
 #include "gtest/gtest.h"
 
@@ -94,6 +95,18 @@ HomesProblem randomProblem(uint64_t seed) {
     std::shuffle(problem.partition.begin(), problem.partition.end(),
                  std::mt19937_64(seed));
   }
+  // The same rows over other work, of which faster options have more.
+  if (seed % 2) {
+    for (auto &options : problem.optionSets)
+      for (HomesOption &option : options) {
+        option.otherForward =
+            static_cast<double>(random.pick(0, 60)) - option.forward / 2 + 15;
+        option.otherBackward = static_cast<double>(random.pick(0, 60));
+      }
+    for (size_t row = 0; row < 4; row += 2)
+      problem.rows.push_back(problem.rows[row]);
+    problem.rows[4].isOther = problem.rows[5].isOther = true;
+  }
   return problem;
 }
 
@@ -146,6 +159,121 @@ TEST(SharedHomes, bounds_agree_with_brute_force) {
   EXPECT_LT(at(gaps, 0.5), 12);
   EXPECT_LT(at(gaps, 0.9), 30);
   EXPECT_LT(at(repaired, 0.5), 3);
+}
+
+/// Chunks on one to three homes, which have one or two each. All layers but the
+/// first and last are of one kind.
+HomesProblem problemOfEqualLayers(uint64_t seed) {
+  Random random(seed);
+  HomesProblem problem;
+  auto homes = static_cast<size_t>(random.pick(1, 3));
+  size_t chunks =
+      homes * static_cast<size_t>(homes < 3 ? random.pick(1, 2) : 1);
+  auto layers = static_cast<size_t>(random.pick(4, 6));
+  bool areAlike = random.once(3);
+  for (size_t set = 0; set < 3; ++set) {
+    auto &options = problem.optionSets.emplace_back();
+    for (int64_t o = 0; o < (set == 1 ? 2 : 1); ++o) {
+      HomesOption option;
+      option.forward = static_cast<double>(random.pick(5, 30));
+      option.backward = static_cast<double>(random.pick(5, 60));
+      option.otherForward = static_cast<double>(random.pick(0, 50));
+      option.otherBackward = static_cast<double>(random.pick(0, 50));
+      option.state = random.pick(10, 60);
+      option.kept = random.pick(10, 60);
+      options.push_back(option);
+    }
+  }
+  auto &sets = problem.layers.emplace_back(layers, 1);
+  if (!areAlike) {
+    sets.front() = 0;
+    sets.back() = 2;
+  }
+  for (size_t c = 0; c < chunks; ++c)
+    problem.chunks.push_back({c % homes, 0, random.pick(1, 3)});
+  auto count = static_cast<double>(random.pick(1, 8));
+  for (size_t home = 0; home < homes; ++home)
+    for (bool isOther : {false, true}) {
+      HomesRow row;
+      for (size_t c = 0; c < chunks; ++c) {
+        bool isOwn = problem.chunks[c].home == home;
+        row.forward.push_back(isOwn ? count : c < home ? 1 : 0);
+        row.backward.push_back(isOwn ? count : 0);
+        row.sums.push_back(0);
+        row.end.push_back(0);
+      }
+      row.out.assign(chunks - 1, 1);
+      row.back.assign(chunks - 1, 1);
+      row.isOther = isOther;
+      problem.rows.push_back(row);
+    }
+  problem.out.assign(chunks - 1, std::vector<double>(layers, 3));
+  problem.back = problem.out;
+  for (size_t home = 0; home < homes; ++home)
+    problem.memory.push_back(random.pick(200, 900));
+  return problem;
+}
+
+/// Counting whole layers is a bound, and near where that is all there is.
+/// GALVATRON_LONG: 10,000 cases.
+TEST(SharedHomes, whole_layers_agree_with_brute_force) {
+  int cases = std::getenv("GALVATRON_LONG") ? 10000 : 400;
+  std::vector<double> gaps;
+  for (int seed = 0; seed < cases; ++seed) {
+    HomesProblem problem = problemOfEqualLayers(static_cast<uint64_t>(seed));
+    ASSERT_FALSE(problem.check());
+    std::optional<HomesSolution> best = bruteforce::solveHomes(problem);
+    double bound = boundByWholeLayers(problem, kNoLimit);
+    if (!best)
+      continue;
+    EXPECT_LE(bound, best->longest * (1 + 1e-12)) << "seed " << seed;
+    // What is beyond a limit is not looked at.
+    double limit = 0.9 * best->longest;
+    EXPECT_LE(boundByWholeLayers(problem, limit), limit);
+    EXPECT_LE(boundByWholeLayers(problem, 2 * best->longest),
+              best->longest * (1 + 1e-12));
+    gaps.push_back(best->longest / bound - 1);
+  }
+  std::sort(gaps.begin(), gaps.end());
+  auto at = [&](double part) {
+    return 100 * gaps[static_cast<size_t>(
+                     part * static_cast<double>(gaps.size() - 1))];
+  };
+  printf("%zu of %d cases have a plan; gap of the bound %.1f%% in the median, "
+         "%.1f%% of 90%%, %.1f%% at most\n",
+         gaps.size(), cases, at(0.5), at(0.9), at(1));
+  EXPECT_GT(gaps.size(), static_cast<size_t>(cases) / 2);
+  EXPECT_LT(at(0.5), 8);
+  EXPECT_LT(at(0.9), 30);
+}
+
+/// Layers that cannot be divided: seven on three homes are three on one.
+TEST(SharedHomes, whole_layers_count) {
+  HomesProblem problem;
+  problem.optionSets = {{{1, 2, 0, 0, 10, 0}}};
+  problem.layers = {std::vector<size_t>(7, 0)};
+  problem.chunks = {{0, 0, 1}, {1, 0, 1}, {2, 0, 1}};
+  problem.memory = {1000, 1000, 1000};
+  for (size_t home = 0; home < 3; ++home) {
+    HomesRow row;
+    for (size_t c = 0; c < 3; ++c)
+      for (std::vector<double> *list : {&row.forward, &row.backward})
+        list->push_back(c == home ? 4 : 0);
+    row.sums = row.end = {0, 0, 0};
+    row.out = row.back = {0, 0};
+    problem.rows.push_back(row);
+  }
+  problem.out =
+      problem.back = {std::vector<double>(7, 0), std::vector<double>(7, 0)};
+  ASSERT_FALSE(problem.check());
+  EXPECT_NEAR(boundByWholeLayers(problem, kNoLimit), 3 * 12, 1e-2);
+  // A home that holds one leaves three to each of the others.
+  problem.memory = {19, 1000, 1000};
+  EXPECT_NEAR(boundByWholeLayers(problem, kNoLimit), 3 * 12, 1e-2);
+  problem.memory = {19, 19, 1000};
+  EXPECT_NEAR(boundByWholeLayers(problem, kNoLimit), 5 * 12, 1e-2);
+  problem.memory = {19, 19, 19};
+  EXPECT_EQ(boundByWholeLayers(problem, 500), 500);
 }
 
 /// Without memory to share, one home, and one way to cut, nothing is lost.

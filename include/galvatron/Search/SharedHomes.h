@@ -20,7 +20,8 @@
 //     M_h = sum_(c on h) sum_(l in c) state_l
 //           + (sum_(c on h) slots_c) max_(c on h) sum_(l in c) kept_l
 //
-// with o_c(l) and r_c(l) what the cut behind chunk c takes if its last layer is
+// where f_l and b_l are one of two pairs of times, as the row says, and with
+// o_c(l) and r_c(l) what the cut behind chunk c takes if its last layer is
 // l: all slots of a home have the size of its largest chunk. Let M_d be M_h
 // with the chunk d of h in place of the largest. For any weights w >= 0 of the
 // rows with the sum 1 and any prices p >= 0, the least of sum_r w_r T_r + sum_d
@@ -52,6 +53,9 @@ struct HomesOption {
   double end = 0;                   ///< behind them: e
   int64_t state = 0;
   int64_t kept = 0; ///< of a slot
+  /// Of a micro-batch in rows of the second kind, which count other work: f',
+  /// b'.
+  double otherForward = 0, otherBackward = 0;
 };
 
 struct HomesChunk {
@@ -66,6 +70,8 @@ struct HomesRow {
   /// The factors by chunk: F, B, S, L.
   std::vector<double> forward, backward, sums, end;
   std::vector<double> out, back; ///< by cut: O, R
+  /// It is of the second kind: f' and b' stand in place of f and b.
+  bool isOther = false;
 };
 
 struct HomesProblem {
