@@ -8,6 +8,7 @@
 #include "galvatron/Planner/Budget.h"
 #include "CostTables.h"
 
+#include "galvatron/Search/PipelineSearch.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"

@@ -7,8 +7,10 @@
 
 #include "galvatron/Planner/IdleDevices.h"
 #include "galvatron/Planner/Gap.h"
+#include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/bit.h"
 #include "llvm/Support/FormatVariadic.h"
 
