@@ -106,7 +106,8 @@ BodyCompiler::keptChoice(const Axes &axes, int64_t samples,
   auto refused = [](const std::string &reason) {
     return llvm::createStringError(llvm::inconvertibleErrorCode(), reason);
   };
-  Strategy strategy = cantFail(Strategy::get(axes, /*checkpoint=*/false));
+  ::galvatron::Strategy strategy =
+      cantFail(::galvatron::Strategy::get(axes, /*checkpoint=*/false));
   if (const std::string &reason = whyNot(strategy); !reason.empty())
     return refused(reason);
   const Candidates &all = candidates();

@@ -18,6 +18,7 @@
 #include "galvatron/Support/Json.h"
 #include "galvatron/Support/Units.h"
 
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/Regex.h"

@@ -202,6 +202,9 @@ double expectHomesHold(LayerModel &model, const Cluster &cluster,
         EXPECT_LE(times.leastSeconds(found) * 1e3,
                   found.iterationMs * (1 + 1e-9))
             << schedule << " " << found.summary();
+        EXPECT_LE(times.leastSecondsAnywhere(found) * 1e3,
+                  found.iterationMs * (1 + 1e-9))
+            << schedule << " " << found.summary();
         double fullness = 0;
         for (const PlanStage &stage : found.stages)
           fullness =

@@ -92,7 +92,8 @@ static FailureOr<StateAttr> parseAxes(AsmParser &parser) {
   };
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, parseState))
     return failure();
-  auto state = parser.getChecked<StateAttr>(loc, parser.getContext(), axes);
+  auto state = StateAttr::getChecked([&] { return parser.emitError(loc); },
+                                     parser.getContext(), ArrayRef(axes));
   if (!state)
     return failure();
   return state;
@@ -173,8 +174,9 @@ Attribute ShardingAttr::parse(AsmParser &parser, Type) {
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::LessGreater,
                                      parsePart))
     return {};
-  return parser.getChecked<ShardingAttr>(loc, parser.getContext(), results,
-                                         factors, operands);
+  return ShardingAttr::getChecked([&] { return parser.emitError(loc); },
+                                  parser.getContext(), ArrayRef(results),
+                                  ArrayRef(factors), ArrayRef(operands));
 }
 
 void ShardingAttr::print(AsmPrinter &printer) const {

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Dialect/Galvatron/IR/Galvatron.h"
+#include "galvatron/Dialect/Galvatron/IR/LiveSets.h"
 #include "galvatron/Dialect/Galvatron/Transforms/FunctionValues.h"
 #include "galvatron/Dialect/Galvatron/Transforms/Passes.h"
 #include "galvatron/Support/ValueNumber.h"
