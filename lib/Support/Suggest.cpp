@@ -7,6 +7,8 @@
 
 #include "galvatron/Support/Suggest.h"
 
+#include "llvm/ADT/Twine.h"
+
 using namespace llvm;
 
 std::string galvatron::didYouMean(StringRef found,

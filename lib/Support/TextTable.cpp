@@ -7,6 +7,7 @@
 
 #include "galvatron/Support/TextTable.h"
 
+#include "llvm/ADT/Twine.h"
 #include "llvm/Support/Format.h"
 
 #include <algorithm>

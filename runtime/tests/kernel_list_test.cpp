@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "grt/data_bounds.h"
 #include "grt/kernel_checks.h"
 
 #include "../backends/common/call.h"
@@ -13,6 +14,7 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 using namespace grt;
@@ -216,6 +218,27 @@ TEST(Blocks, BalancedOnesHaveEqualWork) {
       }
       EXPECT_EQ(seen, std::vector<int>(seen.size(), 1));
     }
+}
+
+/// What stands where a kernel takes a mask has two values: other integers would
+/// hide what they do not mean.
+TEST(KernelList, MasksHaveTwoValues) {
+  int masks = 0;
+  for (uint32_t kernel = 0; kernel < GRT_KERNEL_COUNT; ++kernel) {
+    // Every flag is 1, so that every buffer is there.
+    const std::vector<int64_t> ones(kernelInts(kernel).size(), 1);
+    const KernelBuffers buffers =
+        buffersOf(kernel, ones.data(), ones.size(), 16);
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      const bool isMask = std::string_view(buffers[i].name) == "mask";
+      masks += isMask;
+      if (isMask) {
+        EXPECT_EQ(valuesToldApart(kernel, ones.data(), ones.size(), i, 1), 2)
+            << kernelForms[kernel].name;
+      }
+    }
+  }
+  EXPECT_GE(masks, 8);
 }
 
 } // namespace

@@ -18,6 +18,7 @@
 #include "grt/kernels.h"
 
 #include <optional>
+#include <string_view>
 
 namespace grt {
 
@@ -72,8 +73,14 @@ inline std::optional<int64_t> valuesToldApart(uint32_t kernel,
       return n.length + 1;
     break;
   }
-  default:
+  default: {
+    // A mask says what is seen, and no more.
+    const KernelBuffers buffers = buffersOf(kernel, ints, count, buffer + 1);
+    if (buffer < buffers.size() &&
+        std::string_view(buffers[buffer].name) == "mask")
+      return 2;
     break;
+  }
   }
   return std::nullopt;
 }
