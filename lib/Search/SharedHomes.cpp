@@ -82,13 +82,6 @@ double memoryOf(const HomesProblem &problem, size_t chunk) {
   return static_cast<double>(problem.memory[problem.chunks[chunk].home]);
 }
 
-double forwardOf(const HomesRow &row, const HomesOption &option) {
-  return row.isOther ? option.otherForward : option.forward;
-}
-double backwardOf(const HomesRow &row, const HomesOption &option) {
-  return row.isOther ? option.otherBackward : option.backward;
-}
-
 Sums sumsOf(const HomesProblem &problem, ArrayRef<int64_t> partition,
             ArrayRef<uint32_t> choice) {
   Sums sums;
@@ -113,9 +106,7 @@ Sums sumsOf(const HomesProblem &problem, ArrayRef<int64_t> partition,
     }
     sums.bytes.push_back(slotsOf(problem, c) * kept);
     for (auto [row, sum] : zip_equal(problem.rows, sums.rows)) {
-      sum += row.forward[c] * forwardOf(row, all) +
-             row.backward[c] * backwardOf(row, all) + row.sums[c] * all.sums +
-             row.end[c] * all.end;
+      sum += row.seconds(c, all);
       if (c + 1 < problem.chunks.size())
         sum += row.out[c] * problem.out[c][layer - 1] +
                row.back[c] * problem.back[c][layer - 1];
@@ -153,7 +144,7 @@ void projectToSimplex(std::vector<double> &weights) {
   double rest = 0;
   for (double &weight : weights)
     rest += weight = std::max(0.0, weight - shift);
-  // What large numbers have rounded off would be in every bound.
+  // Large numbers are rounded: a sum that is not 1 would scale every bound.
   for (double &weight : weights)
     weight /= rest;
 }
@@ -258,9 +249,7 @@ private:
     };
     for (const HomesRow &row : problem.rows)
       restrict(limit, [&](const HomesOption &option) {
-        return row.forward[c] * forwardOf(row, option) +
-               row.backward[c] * backwardOf(row, option) +
-               row.sums[c] * option.sums + row.end[c] * option.end;
+        return row.seconds(c, option);
       });
     restrict(static_cast<double>(problem.memory[chunk.home]),
              [&](const HomesOption &option) {

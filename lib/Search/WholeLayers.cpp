@@ -64,10 +64,10 @@ private:
   std::vector<Point> hull; ///< bytes ascend, seconds descend
 };
 
-/// What a row says of the layers of a kind on a home.
+/// The limit that a row sets on the layers of a kind on a home.
 struct Line {
   Hull hull;
-  double apart = 0; ///< seconds of what else the row surely has
+  double apart = 0; ///< seconds of the row's other terms, at least
 };
 
 /// The homes of a problem, and how many layers of a kind each may have.
@@ -91,18 +91,10 @@ public:
   }
 
 private:
-  static double secondsOf(const HomesRow &row, size_t c,
-                          const HomesOption &option) {
-    return row.forward[c] *
-               (row.isOther ? option.otherForward : option.forward) +
-           row.backward[c] *
-               (row.isOther ? option.otherBackward : option.backward) +
-           row.sums[c] * option.sums + row.end[c] * option.end;
-  }
   double leastOf(const HomesRow &row, size_t c, size_t set) const {
     double least = kNever;
     for (const HomesOption &option : problem.optionSets[set])
-      least = std::min(least, secondsOf(row, c, option));
+      least = std::min(least, row.seconds(c, option));
     return least;
   }
   const std::vector<size_t> &setsOf(size_t c) const {
@@ -166,7 +158,7 @@ private:
       for (const HomesOption &option : problem.optionSets[kind[place]]) {
         double seconds = kNever;
         for (size_t c : own)
-          seconds = std::min(seconds, secondsOf(row, c, option));
+          seconds = std::min(seconds, row.seconds(c, option));
         points.push_back({static_cast<double>(option.state) +
                               slots * static_cast<double>(option.kept),
                           seconds});

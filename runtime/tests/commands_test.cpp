@@ -77,7 +77,7 @@ ModelPlan planWithoutClip() {
   return plan;
 }
 
-/// How a step ends is in the program: which ranks meet, and what they decide.
+/// The program says how a step ends: which ranks meet, and what they decide.
 TEST(Commands, EndSteps) {
   using enum gvx::CommandKind;
   using Kinds = std::vector<gvx::CommandKind>;
@@ -247,7 +247,7 @@ TEST(Commands, OfEndsAreHeldAgainstTheManifest) {
                    "as command 0, found 'return'");
 }
 
-/// Of programs whose gradients are late all ranks tell their squares, or none.
+/// All ranks tell their squares in programs whose gradients are late, or none.
 TEST(Commands, OfLateEndsAreHeldAgainstTheManifest) {
   using enum gvx::CommandKind;
   auto refusal = [](const char *name, auto change) {

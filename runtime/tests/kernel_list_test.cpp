@@ -220,8 +220,8 @@ TEST(Blocks, BalancedOnesHaveEqualWork) {
     }
 }
 
-/// What stands where a kernel takes a mask has two values: other integers would
-/// hide what they do not mean.
+/// Masks have two values: other integers in their place would hide keys at
+/// random.
 TEST(KernelList, MasksHaveTwoValues) {
   int masks = 0;
   for (uint32_t kernel = 0; kernel < GRT_KERNEL_COUNT; ++kernel) {

@@ -159,8 +159,8 @@ TEST(MadeUpKernels, WrongCalls) {
   EXPECT_NE(call.wrong().find("in 'x', found 150"), std::string::npos);
 }
 
-/// What products of scaled operands need has its place: both operands' types
-/// and scales, of which every size and every mode is held against the buffers.
+/// Products of scaled operands have both operands' types and scales beside
+/// them, of which every size and every mode is held against the buffers.
 TEST(MadeUpKernels, ScaledOperands) {
   EXPECT_EQ(scaled.wrong(), "");
   EXPECT_EQ(scaled.with(4, 1).with(4, GRT_F32, 5 * 4).wrong(), "");

@@ -327,8 +327,8 @@ TEST(Chunked, problems_of_homes_are_near_what_is_executed) {
     }
 }
 
-/// Where gathers take longer than what they run beside, rows of computation say
-/// little, and those of moving are as near as these are elsewhere.
+/// Rows of moving are near the simulated step where gathers take longer than
+/// the computation beside them, of which the other rows are.
 TEST(Chunked, problems_of_homes_know_what_moves) {
   auto model = layersWith(16, [](int64_t, ProfileLayer &) {});
   test::GatheredModel gathered(*model);

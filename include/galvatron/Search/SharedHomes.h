@@ -72,6 +72,14 @@ struct HomesRow {
   std::vector<double> out, back; ///< by cut: O, R
   /// It is of the second kind: f' and b' stand in place of f and b.
   bool isOther = false;
+
+  /// Seconds that a layer of a chunk adds to the row with an option.
+  double seconds(size_t chunk, const HomesOption &option) const {
+    return forward[chunk] * (isOther ? option.otherForward : option.forward) +
+           backward[chunk] *
+               (isOther ? option.otherBackward : option.backward) +
+           sums[chunk] * option.sums + end[chunk] * option.end;
+  }
 };
 
 struct HomesProblem {

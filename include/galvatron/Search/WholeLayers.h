@@ -21,10 +21,11 @@
 // as the largest chunk keeps no less than their mean. All of them fit, so their
 // mean of m is at most E_h / n_h, and their mean of t at least u_hr(E_h / n_h),
 // where u_hr is the lower convex hull of the points (m_o, t_o), made monotone.
-// What else the row has is at least
+// The other terms of the row sum up to at least
 //
-//     d_hr = what the model's first and last layer take where they surely are,
-//            one layer of every other chunk that is not on h, and the cuts.
+//     d_hr = the times of the model's first and last layer on the chunks that
+//            surely have them, of one layer of every other chunk that is not on
+//            h, and of the cuts.
 //
 // So n_h u_hr(E_h / n_h) + d_hr <= T for all r. Let N_h(T) be the largest n_h
 // that allows it. It grows with T, and sum_h N_h(T) >= K, so that no T with a

@@ -18,7 +18,6 @@
 #include "grt/kernels.h"
 
 #include <optional>
-#include <string_view>
 
 namespace grt {
 
@@ -74,10 +73,8 @@ inline std::optional<int64_t> valuesToldApart(uint32_t kernel,
     break;
   }
   default: {
-    // A mask says what is seen, and no more.
     const KernelBuffers buffers = buffersOf(kernel, ints, count, buffer + 1);
-    if (buffer < buffers.size() &&
-        std::string_view(buffers[buffer].name) == "mask")
+    if (buffer < buffers.size() && buffers[buffer].elements == Elements::Mask)
       return 2;
     break;
   }

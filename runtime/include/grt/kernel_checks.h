@@ -164,6 +164,7 @@ private:
       break;
     }
     case Elements::Index:
+    case Elements::Mask:
       if (dtype != GRT_I32)
         expected = "'i32'";
       break;

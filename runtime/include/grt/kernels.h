@@ -51,7 +51,8 @@ enum class Elements : uint8_t {
   Compute,     ///< f32, bf16 or f64, one of them in all such buffers of a call
   Accumulator, ///< f64 where the compute type is, else f32
   Either,      ///< of these two
-  Index,       ///< i32: tokens, labels, masks
+  Index,       ///< i32: tokens, labels, positions
+  Mask,        ///< i32, 0 or 1
   Code,        ///< 8-bit numbers; which type they are an integer tells
   Loss,        ///< f64
   Bytes        ///< of any type

@@ -27,7 +27,7 @@ bool readsCounts(const ProgramFile &program, int function) {
              });
 }
 
-/// Why a role's step is not captured; null if it is.
+/// Returns why a role's step is not captured; null if it is.
 const char *hostPartOf(const grt_schedule &schedule, const Role &role,
                        const ProgramFile::RoleCommands &rows,
                        const ProgramFile &program) {
@@ -47,7 +47,7 @@ const char *hostPartOf(const grt_schedule &schedule, const Role &role,
   return nullptr;
 }
 
-/// Whether updates stand behind the decision of all ranks.
+/// Returns whether updates stand behind the decision of all ranks.
 bool decidesUpdate(const ProgramFile &program) {
   for (const gvx::Procedure &row : program.ofRole(0).procedures)
     for (const gvx::Command &command : program.commands(row))

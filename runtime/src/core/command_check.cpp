@@ -106,9 +106,9 @@ private:
                             task);
   }
 
-  /// What is done with ties, and at the end of a step or an evaluation, is what
-  /// the compiler does: a procedure of its own, or the first and last commands
-  /// of one, and nothing of it in between.
+  /// Checks that commands over ties, and those that end a step or an
+  /// evaluation, are the compiler's: a whole procedure, or the first and last
+  /// commands of one and none in between.
   void checkGiven(const gvx::Procedure &procedure, const Chunk *chunk) {
     const bool isOfTies = gvx::isOfTies(procedure.task);
     const bool isWhole = isOfTies || procedure.task == gvx::ofStepEnd ||

@@ -57,7 +57,8 @@ using Procedure = std::span<const gvx::Command>;
 bool hasGradients(const Manifest &manifest, const Tie &tie);
 
 /// The commands over the ends of ties that a role has, for a kind of procedure
-/// for which gvx::isOfTies; or what updates do before their functions. None if there are none.
+/// for which gvx::isOfTies; or what updates do before their functions. None if
+/// there are none.
 ///
 /// At the end of a step both ends of a tie meet. Under a schedule that goes on
 /// ends of two roles do not, as long as neither is far behind. The borrower
@@ -111,7 +112,7 @@ public:
   /// known; and behind it the decision of the update.
   Procedure norm() const { return squares; }
   Procedure decision() const { return decided; }
-  /// What ends a step and an evaluation.
+  /// Procedures that follow all tasks of a step, and of an evaluation.
   Procedure stepEnd() const { return ended; }
   Procedure evaluationEnd() const { return evaluated; }
   /// Makes the older version of all parameters that of the newest, if there is

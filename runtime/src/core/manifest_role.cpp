@@ -75,7 +75,8 @@ LayerTensor parseTensor(const Node &node, const Manifest &manifest,
   return tensor;
 }
 
-/// What ranks of a level of a kind are to each other.
+/// A kind of levels: the axis that their ranks are on, and what these cut or
+/// replicate.
 struct LevelKind {
   const char *name;
   grt_axis axis;
