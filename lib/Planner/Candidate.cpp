@@ -37,15 +37,15 @@ std::unique_ptr<Candidate> Candidate::make(LayerModel &model,
                                            CostTables &tables,
                                            const Shape &shape,
                                            std::string &refusal, int64_t fewest,
-                                           bool transfers, Points points) {
+                                           Moves moves, Points points) {
   return makeIn(shape.form(tables.searched()), model, tables, shape, refusal,
-                fewest, transfers, points);
+                fewest, moves, points);
 }
 
 std::unique_ptr<Candidate>
 Candidate::makeIn(StepForm form, LayerModel &model, CostTables &tables,
                   const Shape &shape, std::string &refusal, int64_t fewest,
-                  bool transfers, std::optional<Points> points) {
+                  Moves moves, std::optional<Points> points) {
   std::unique_ptr<Candidate> candidate(
       new Candidate(shape, fewest > 0 ? fewest : shape.microBatches));
   PipelineProblem &problem = candidate->theProblem;
@@ -57,7 +57,7 @@ Candidate::makeIn(StepForm form, LayerModel &model, CostTables &tables,
   problem.tieKeys = shape.layout->set->tieKeys.size();
   if (!candidate->addOptions(form, model, tables, refusal, points))
     return nullptr;
-  if (transfers) {
+  if (moves == Moves::All) {
     if (!candidate->leaveOutLong(model, refusal))
       return nullptr;
     candidate->addTransfers(model, tables);
@@ -69,6 +69,8 @@ Candidate::makeIn(StepForm form, LayerModel &model, CostTables &tables,
   } else {
     candidate->shortenLong();
     candidate->makeTransfersFree(model.layerCount());
+    if (moves == Moves::LeastCuts && !tables.incomplete())
+      candidate->addLeastCuts(model, tables);
   }
   if (tables.incomplete())
     return nullptr;
@@ -80,30 +82,11 @@ Candidate::makeIn(StepForm form, LayerModel &model, CostTables &tables,
 }
 
 std::unique_ptr<Candidate>
-Candidate::makeLight(LayerModel &model, CostTables &tables, const Shape &shape,
-                     std::string &refusal, int64_t fewest, Points points) {
-  std::unique_ptr<Candidate> candidate =
-      make(model, tables, shape, refusal, fewest, /*transfers=*/false, points);
-  if (!candidate)
-    return nullptr;
-  candidate->addLeastCuts(model, tables);
-  if (tables.incomplete())
-    return nullptr;
-  if (Error error = candidate->theProblem.check()) {
-    refusal = toString(std::move(error));
-    return nullptr;
-  }
-  return candidate;
-}
-
-std::unique_ptr<Candidate> Candidate::makeUnbound(LayerModel &model,
-                                                  CostTables &tables,
-                                                  const Shape &shape,
-                                                  std::string &refusal,
-                                                  bool transfers) {
+Candidate::makeUnbound(LayerModel &model, CostTables &tables,
+                       const Shape &shape, std::string &refusal, Moves moves) {
   std::unique_ptr<Candidate> candidate =
       makeIn(shape.form(tables.searched()), model, tables, shape, refusal,
-             /*fewest=*/0, transfers, /*points=*/std::nullopt);
+             /*fewest=*/0, moves, /*points=*/std::nullopt);
   if (!candidate)
     return nullptr;
   PipelineProblem &problem = candidate->theProblem;
@@ -138,7 +121,7 @@ void Candidate::setMemory(PipelineOption &option, const KindOption &from,
                           const StageShape &shape, const PipelineStage &stage) {
   option.kept = from.memory.kept;
   option.transient = shape.transientBytes(from.memory);
-  option.state = from.state(shape);
+  option.state = shape.stateBytes(from.memory);
   option.boundary = from.memory.boundary;
   // One sum less to compare by where nothing bounds it.
   if (stage.hostMemory != kAnyBytes) {
@@ -687,21 +670,18 @@ Solved Candidate::toSolved(const PipelineSolution &solution) const {
   return solved;
 }
 
-std::optional<PipelineSolution>
-Candidate::toSolution(const Solved &solved) const {
-  PipelineSolution solution;
-  solution.cost = solved.cost;
-  solution.partition = solved.partition;
+bool Candidate::fits(const Solved &solved) const {
+  std::vector<uint32_t> choice;
   size_t layer = 0;
   for (size_t s = 0; s < solved.partition.size(); ++s)
     for (int64_t i = 0; i < solved.partition[s]; ++i, ++layer) {
       const std::vector<size_t> &own = strategyOf[setOf(s, layer)];
       auto option = llvm::find(own, solved.strategies[layer]);
       if (option == own.end())
-        return std::nullopt;
-      solution.choice.push_back(option - own.begin());
+        return false;
+      choice.push_back(option - own.begin());
     }
-  return solution;
+  return evaluatePipeline(theProblem, solved.partition, choice).fits;
 }
 
 bool Candidate::priceBytes(LayerModel &model, CostTables &tables,
@@ -832,10 +812,12 @@ static Picoseconds slowestStage(LayerModel &model, CostTables &tables,
       std::min(bound * rounding, static_cast<double>(kMostTime)));
 }
 
-/// A cut costs nothing if it is not in `moves`.
-static FreeBound freeBoundWith(LayerModel &model, CostTables &tables,
-                               const Shape &shape,
-                               ArrayRef<CostTables::LeastMove> moves) {
+FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape,
+                    bool cuts) {
+  // A cut that is not among the moves costs nothing.
+  std::vector<CostTables::LeastMove> moves;
+  if (cuts)
+    moves = leastCuts(model, tables, shape);
   const Layout &layout = *shape.layout;
   const std::vector<size_t> &contentions =
       tables.contentionsOf(layout, shape.microBatches);
@@ -869,20 +851,16 @@ static FreeBound freeBoundWith(LayerModel &model, CostTables &tables,
     forward =
         std::min(forward + std::min(least.forwardSum, kMostTime), kNoBound - 1);
   }
-  Picoseconds cuts = 0;
+  Picoseconds moved = 0;
   for (const CostTables::LeastMove &move : moves)
-    cuts = std::min(cuts + move.activation + move.gradient, kMostTime);
-  time = std::min(time + cuts, kNoBound - 1);
-  nosync = std::min(nosync + cuts, kNoBound - 1);
+    moved = std::min(moved + move.activation + move.gradient, kMostTime);
+  time = std::min(time + moved, kNoBound - 1);
+  nosync = std::min(nosync + moved, kNoBound - 1);
   Picoseconds share = (nosync + layout.degree - 1) / layout.degree;
   if (!layout.hasEqualGroups() || stages.size() > 1)
     share =
         std::max(share, slowestStage(model, tables, shape, contentions, moves));
-  return {time, std::max(share, largest), nosync, forward, cuts};
-}
-
-FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape) {
-  return freeBoundWith(model, tables, shape, {});
+  return {time, std::max(share, largest), nosync, forward, moved};
 }
 
 /// Cut s is behind one of the layers that leave each stage before it and each
@@ -932,11 +910,6 @@ Picoseconds stepBound(const Shape &shape, StepForm form, const FreeBound &least,
     return pipelineBound(shape.microBatches + 1, 0, least.nosyncSum);
   }
   return pipelineBound(shape.microBatches, least.time, least.nosync);
-}
-
-FreeBound freeBoundWithCuts(LayerModel &model, CostTables &tables,
-                            const Shape &shape) {
-  return freeBoundWith(model, tables, shape, leastCuts(model, tables, shape));
 }
 
 } // namespace galvatron::planner

@@ -156,21 +156,15 @@ public:
   /// Null if some layer can have no strategy of the set, the reason is then in
   /// `refusal`, or if the tables are incomplete: pricing was to end. Memory is
   /// that of `fewest` micro-batches if given, which is the least of all shapes
-  /// with the same numbers in flight. Without transfers all moves between
-  /// layers are free: enough for bounds, and their tables are the dearest on
-  /// many devices.
+  /// with the same numbers in flight. Fewer moves than all make no bound of the
+  /// problem greater: enough for bounds, and the tables of moves are the
+  /// dearest on many devices.
   ///
   /// Which points (CostTables::pointOptions()) a problem has: see Points.
   static std::unique_ptr<Candidate>
   make(LayerModel &model, CostTables &tables, const Shape &shape,
-       std::string &refusal, int64_t fewest = 0, bool transfers = true,
+       std::string &refusal, int64_t fewest = 0, Moves moves = Moves::All,
        Points points = {});
-  /// The problem without transfers, but with what each cut takes at least
-  /// whatever the classes: none of its bounds is above that of make(). Null as
-  /// above.
-  static std::unique_ptr<Candidate>
-  makeLight(LayerModel &model, CostTables &tables, const Shape &shape,
-            std::string &refusal, int64_t fewest, Points points);
   /// True if a point is no faster than what keeps all values under the formula
   /// that is searched, so that without memory no pipeline with points is the
   /// fastest. Where stages count forward passes and ends alone it is not: more
@@ -183,7 +177,7 @@ public:
   /// above.
   static std::unique_ptr<Candidate>
   makeUnbound(LayerModel &model, CostTables &tables, const Shape &shape,
-              std::string &refusal, bool transfers);
+              std::string &refusal, Moves moves);
   /// Makes the shape with lower bounds of executed times in place of costs: no
   /// plan of it is executed faster than its cost says, as far as that is at
   /// most `atMost`; strategies that take longer are left out. Null as above, or
@@ -220,8 +214,9 @@ public:
   /// About how much memory it takes.
   size_t bytes() const;
   Solved toSolved(const PipelineSolution &solution) const;
-  /// The solution with these strategies. Nothing if a layer has no such option.
-  std::optional<PipelineSolution> toSolution(const Solved &solved) const;
+  /// Returns true if the layers can have these strategies and stages fit with
+  /// them.
+  bool fits(const Solved &solved) const;
   /// True if points of a solution had the least bytes; they are exact in what
   /// is made from now on.
   bool priceBytes(LayerModel &model, CostTables &tables,
@@ -238,8 +233,8 @@ private:
   /// Returns make() with the costs of a given formula.
   static std::unique_ptr<Candidate>
   makeIn(StepForm form, LayerModel &model, CostTables &tables,
-         const Shape &shape, std::string &refusal, int64_t fewest,
-         bool transfers, std::optional<Points> points);
+         const Shape &shape, std::string &refusal, int64_t fewest, Moves moves,
+         std::optional<Points> points);
   bool addOptions(StepForm form, LayerModel &model, CostTables &tables,
                   std::string &refusal, std::optional<Points> points);
   void countAllMessages(const Cluster &cluster);
@@ -293,7 +288,10 @@ struct FreeBound {
   Picoseconds nosyncSum = 0, forwardSum = 0;
   Picoseconds cuts = 0; ///< what time has of cuts
 };
-FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape);
+/// With `cuts` it has what every cut takes at least, for which it prices the
+/// moves of cuts.
+FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape,
+                    bool cuts = false);
 /// Returns time + (m - 1) * nosync; what is longer than any pipeline is just
 /// below kNoBound, which stands for "nothing fits".
 Picoseconds pipelineBound(int64_t microBatches, Picoseconds time,
@@ -301,10 +299,6 @@ Picoseconds pipelineBound(int64_t microBatches, Picoseconds time,
 /// The least cost of every pipeline of the shape under a formula, given that.
 Picoseconds stepBound(const Shape &shape, StepForm form, const FreeBound &least,
                       size_t layers);
-/// Returns freeBound() with what every cut takes at least: it prices the moves
-/// of cuts, which freeBound() does not.
-FreeBound freeBoundWithCuts(LayerModel &model, CostTables &tables,
-                            const Shape &shape);
 
 /// The least that each cut moves, whatever the partition and the classes.
 std::vector<CostTables::LeastMove>

@@ -13,9 +13,7 @@
 #include "galvatron/Schedule/Schedule.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <set>
 
 using namespace llvm;
 

@@ -79,10 +79,10 @@ public:
             [](const Strategy &strategy) { return strategy.checkpoint(); })) {}
 
   Expected<PlannerResult> run() {
-    for (int64_t batch : batches())
-      for (int64_t degree : space.pipelineDegrees)
-        addInitialPlans(batch, degree);
-    tryInitialPlans();
+    // Points come where they help, and where nothing fits without.
+    tryInitialPlans(/*points=*/space.fixed.has_value());
+    if (!best && !anyBelowCutoff && !space.fixed && space.points > 0)
+      tryInitialPlans(/*points=*/true);
     if (!best && anyBelowCutoff) {
       Infeasible behind;
       behind.reason = "no further: other schedules' plans are faster than what "
@@ -102,8 +102,10 @@ public:
                        options.microBatches && options.batch &&
                        space.pipelineDegrees.size() == 1;
     if (!given || options.boundsGivenPlan) {
+      if (space.points > 0)
+        localSearch(/*points=*/false);
       boundShapes();
-      localSearch();
+      localSearch(/*points=*/true);
     }
     // Shapes that take long to list were listed for the times of others.
     if (lists() && !listsEach(best->plan())) {
@@ -127,7 +129,7 @@ private:
   /// A plan there must be, if one is found in a while; what makes it better is
   /// for the time that is left.
   bool stopped() {
-    if (!options.cancellation || !options.cancellation->requested())
+    if (!options.isLate())
       return false;
     auto now = std::chrono::steady_clock::now();
     if (!stoppedAt)
@@ -157,7 +159,7 @@ private:
     return list;
   }
 
-  void addInitialPlans(int64_t batch, int64_t degree) {
+  void addInitialPlans(int64_t batch, int64_t degree, bool points) {
     if (degree * chunks > layers) {
       reason = "model '" + model.name() + "' has " + std::to_string(layers) +
                " layers, fewer than the " + std::to_string(degree * chunks) +
@@ -179,7 +181,8 @@ private:
         if (stopped())
           return;
         // Recomputation comes where it must.
-        if (!space.fixed && strategy.checkpoint())
+        if ((!space.fixed && strategy.checkpoint()) ||
+            (!points && strategy.point() > 0))
           continue;
         if (!strategy.divides(samples))
           continue;
@@ -240,7 +243,10 @@ private:
   /// The fastest first, as far as bounds tell: those behind are often ruled out
   /// by what was found. Of equally fast plans the one counts whose shape comes
   /// first in the space.
-  void tryInitialPlans() {
+  void tryInitialPlans(bool points) {
+    for (int64_t batch : batches())
+      for (int64_t degree : space.pipelineDegrees)
+        addInitialPlans(batch, degree, points);
     llvm::sort(initialPlans, [](const InitialPlan &a, const InitialPlan &b) {
       return std::tie(a.least, a.number) < std::tie(b.least, b.number);
     });
@@ -255,7 +261,7 @@ private:
       atInitialPlan = initial.number;
       Plan plan = planOf(initial);
       // There is no time to see how little is enough.
-      bool timedOut = options.cancellation && options.cancellation->requested();
+      bool timedOut = options.isLate();
       for (size_t l = 0; l < plan.layers.size() && timedOut && recomputes; ++l)
         if (mayChange(l))
           plan.layers[l].strategy =
@@ -354,25 +360,27 @@ private:
       HomesBound found = boundHomes(homes, 2 * limit, kRoundsOfTurn);
       if (found.solutions.empty())
         return;
-      const HomesSolution &solution = found.solutions.front();
+      // Layers' strategies, and their times, by the last one: the best.
       Plan plan = shape;
       setPartition(plan, sizes);
       std::vector<Picoseconds> times;
-      for (auto [chunk, size] : enumerate(sizes))
-        for (int64_t i = 0; i < size; ++i) {
-          size_t layer = times.size();
-          plan.layers[layer].strategy =
-              problem.strategyOf(solution, chunk, layer);
-          const HomesOption &option =
-              homes.optionSets[homes.layers[homes.chunks[chunk].place][layer]]
-                              [solution.choice[layer]];
-          times.push_back(toPicoseconds(option.forward + option.backward));
-        }
-      Plan balanced = plan;
-      offer(std::move(plan));
+      for (const HomesSolution &solution : reverse(found.solutions)) {
+        times.clear();
+        for (auto [chunk, size] : enumerate(sizes))
+          for (int64_t i = 0; i < size; ++i) {
+            size_t layer = times.size();
+            plan.layers[layer].strategy =
+                problem.strategyOf(solution, chunk, layer);
+            const HomesOption &option =
+                homes.optionSets[homes.layers[homes.chunks[chunk].place][layer]]
+                                [solution.choice[layer]];
+            times.push_back(toPicoseconds(option.forward + option.backward));
+          }
+        offer(plan);
+      }
       if (!options.partition.empty())
         return;
-      std::vector<int64_t> next = balance(balanced, sizes, times);
+      std::vector<int64_t> next = balance(plan, sizes, times);
       if (next == sizes)
         return;
       sizes = std::move(next);
@@ -441,9 +449,10 @@ private:
   /// Whether it is the best one now.
   bool offer(Plan plan) {
     // Every stage has what it takes beyond its budget, as far as it is known,
-    // and the layers that were the last to be recomputed.
+    // the layers that are recomputed, and the last ones of these.
     std::vector<std::optional<int64_t>> excess(plan.stages.size());
-    std::vector<std::vector<size_t>> added(plan.stages.size());
+    std::vector<std::vector<size_t>> recomputed(plan.stages.size()),
+        added(plan.stages.size());
     while (!stopped()) {
       // Recomputation only adds to it.
       if (!isWorthwhile(plan, bound.leastSeconds(plan)))
@@ -467,9 +476,11 @@ private:
         }
       }
       if (!worst) {
-        for (size_t s = 0; s < added.size(); ++s)
+        for (size_t s = 0; s < added.size(); ++s) {
           if (!keepMore(plan, s, added[s]))
             return false;
+          keepPoints(plan, s, recomputed[s]);
+        }
         return price(std::move(plan));
       }
       if (!best && !options.samplesPerSecondKnown &&
@@ -492,6 +503,7 @@ private:
           added[s] = recomputeMore(plan, s);
           if (added[s].empty())
             return false;
+          append_range(recomputed[s], added[s]);
           excess[s].reset();
         }
     }
@@ -537,6 +549,59 @@ private:
     }
     recompute(enough);
     return true;
+  }
+
+  /// Gives a stage a point in place of the layers that are recomputed, to as
+  /// few layers as must have it, where its layers take less time with one.
+  void keepPoints(Plan &plan, size_t stage, ArrayRef<size_t> recomputed) {
+    if (space.points == 0 || recomputed.empty())
+      return;
+    auto secondsOf = [&](const Plan &some) {
+      double sum = 0;
+      for (size_t layer : some.stages[stage].layers()) {
+        const BusyBound::Times &times = bound.timesOf(
+            some, model.kindOf(layer), some.layers[layer].strategy, stage);
+        sum += times.refusal.empty() ? static_cast<double>(times.nosync)
+                                     : std::numeric_limits<double>::infinity();
+      }
+      return sum;
+    };
+    std::vector<size_t> may(recomputed);
+    for (size_t layer : plan.stages[stage].layers())
+      if (const Strategy &own = plan.layers[layer].strategy;
+          !own.checkpoint() && own.point() == 0 && mayChange(layer) &&
+          !is_contained(recomputed, layer))
+        may.push_back(layer);
+    Plan other = plan;
+    double least = secondsOf(plan);
+    for (int64_t point = 1; point <= space.points && !stopped(); ++point) {
+      auto fits = [&](size_t count) {
+        for (auto [i, layer] : enumerate(may)) {
+          Strategy &own = other.layers[layer].strategy;
+          own = i < count ? own.withPoint(point) : own.withCheckpoint(false);
+        }
+        Expected<int64_t> excess = stageExcess(
+            model, cluster, other, static_cast<int64_t>(stage), options.memory);
+        if (excess)
+          return *excess <= 0;
+        consumeError(excess.takeError());
+        return false;
+      };
+      if (!fits(may.size()))
+        continue;
+      size_t few = 0, enough = may.size();
+      while (few + 1 < enough) {
+        size_t middle = few + (enough - few) / 2;
+        (fits(middle) ? enough : few) = middle;
+      }
+      if (!fits(enough))
+        continue;
+      double seconds = secondsOf(other);
+      if (seconds >= least)
+        continue;
+      least = seconds;
+      plan = other;
+    }
   }
 
   /// A plan that fits. Whether it is the best one now.
@@ -682,8 +747,9 @@ private:
   bool mayChange(size_t layer) const {
     return !space.fixed && (space.pins.empty() || !space.pins[layer]);
   }
-  /// Another strategy for all layers of a kind, as long as that helps.
-  void localSearch() {
+  /// Another strategy for all layers of a kind, as long as that helps; one with
+  /// a point only if `points`.
+  void localSearch(bool points) {
     std::set<size_t> kinds;
     for (int64_t l = 0; l < layers; ++l)
       kinds.insert(model.kindOf(l));
@@ -694,7 +760,8 @@ private:
           space.strategies(cluster.deviceCount() / from.pipelineDegree);
       for (size_t kind : kinds)
         for (const Strategy &strategy : strategies) {
-          if (stopped() || !strategy.divides(from.microBatchSamples()))
+          if (stopped() || !strategy.divides(from.microBatchSamples()) ||
+              (!points && strategy.point() > 0))
             continue;
           Plan plan = from;
           bool changed = false;
@@ -708,29 +775,68 @@ private:
             better |= offer(std::move(plan));
         }
       better |= moveCuts();
+      if (recomputes && !stopped())
+        better |= offer(keepingAll(best->plan()));
     }
   }
 
-  /// A layer more in one chunk and one less in its neighbour, where that helps.
+  /// The best plan's layers keep all of their values again, as far as that
+  /// fits: what is computed again may not be in the right places any more.
+  Plan keepingAll(Plan plan) const {
+    for (size_t l = 0; l < plan.layers.size(); ++l)
+      if (mayChange(l))
+        plan.layers[l].strategy = plan.layers[l].strategy.withCheckpoint(false);
+    return plan;
+  }
+
+  /// A layer more in one chunk and one less in another, where that helps: in
+  /// its neighbour, and in any other one of those of the slowest stage.
   bool moveCuts() {
     if (!options.partition.empty())
       return false;
     bool moved = false;
     std::vector<int64_t> sizes = chunkSizes(best->plan());
-    for (size_t cut = 0; cut + 1 < sizes.size(); ++cut)
-      for (auto [from, to] : {std::pair(cut, cut + 1), {cut + 1, cut}}) {
-        if (stopped() || sizes[from] == 1)
-          continue;
-        std::vector<int64_t> other = sizes;
-        --other[from], ++other[to];
-        Plan plan = best->plan();
-        setPartition(plan, other);
-        if (offer(std::move(plan))) {
-          sizes = other;
-          moved = true;
-        }
+    auto move = [&](size_t from, size_t to) {
+      if (stopped() || sizes[from] == 1)
+        return;
+      std::vector<int64_t> other = sizes;
+      --other[from], ++other[to];
+      Plan plan = best->plan();
+      setPartition(plan, other);
+      Plan keeping = keepingAll(plan);
+      bool isBetter = offer(std::move(plan));
+      if (recomputes && offer(std::move(keeping)))
+        isBetter = true;
+      if (isBetter) {
+        sizes = other;
+        moved = true;
       }
+    };
+    for (size_t cut = 0; cut + 1 < sizes.size(); ++cut) {
+      move(cut, cut + 1);
+      move(cut + 1, cut);
+    }
+    for (size_t from : chunksOfSlowest(best->plan()))
+      for (size_t to = 0; to < sizes.size(); ++to)
+        if (to > from + 1 || to + 1 < from)
+          move(from, to);
     return moved;
+  }
+
+  /// The chunks of the stage whose layers take longest.
+  std::vector<size_t> chunksOfSlowest(const Plan &plan) {
+    std::vector<Picoseconds> loads(plan.stages.size(), 0);
+    if (Expected<std::vector<Picoseconds>> times = bound.layerTimes(plan))
+      for (auto [layer, time] : zip_equal(plan.layers, *times))
+        loads[layer.stage] += time;
+    else
+      consumeError(times.takeError());
+    auto slowest = llvm::max_element(loads) - loads.begin();
+    std::vector<size_t> list;
+    for (auto [number, chunk] : enumerate(plan.chunks()))
+      if (chunk.stage == slowest)
+        list.push_back(number);
+    return list;
   }
 
   LayerModel &model;

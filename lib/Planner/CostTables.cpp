@@ -9,8 +9,6 @@
 
 #include "llvm/ADT/STLExtras.h"
 
-#include <numeric>
-
 using namespace llvm;
 
 namespace galvatron::planner {
@@ -150,21 +148,18 @@ size_t CostTables::numberOf(std::string text, ArrayRef<int64_t> from,
   return it->second;
 }
 
-size_t CostTables::contentionNumber(const CoreContention &contention) {
-  auto it = llvm::find(contentions, contention);
-  if (it == contentions.end())
-    it = contentions.insert(it, contention);
-  return it - contentions.begin();
-}
-
 const std::vector<size_t> &CostTables::contentionsOf(const Layout &layout,
                                                      int64_t microBatches) {
   auto [it, fresh] = contentionNumbers.try_emplace(
       {layout.number, contended ? microBatches : 0});
   if (fresh)
     for (const CoreContention &contention :
-         pipelineContention(cluster, layout.devices, microBatches))
-      it->second.push_back(contentionNumber(contention));
+         pipelineContention(cluster, layout.devices, microBatches)) {
+      auto number = llvm::find(contentions, contention);
+      if (number == contentions.end())
+        number = contentions.insert(number, contention);
+      it->second.push_back(number - contentions.begin());
+    }
   return it->second;
 }
 

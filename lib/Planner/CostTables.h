@@ -148,10 +148,6 @@ struct KindOption {
   FormTimes form;
   LeastParts least;
   LayerMemory memory;
-
-  int64_t state(const StageShape &shape) const {
-    return shape.stateBytes(memory);
-  }
 };
 
 /// The bytes that a point's option has: those of its footprint, or no more
@@ -204,11 +200,9 @@ public:
   }
   size_t placeOf(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to);
 
-  /// The number of a list of contentions; 0 is the empty one.
-  size_t contentionNumber(const CoreContention &contention);
-  /// Returns the values by stage of a layout with so many micro-batches. All 0
-  /// on a cluster that shares no cores: then costs do not depend on the
-  /// micro-batches.
+  /// The numbers of lists of contentions by stage of a layout with so many
+  /// micro-batches; 0 is the empty one. All 0 on a cluster that shares no
+  /// cores: then costs do not depend on the micro-batches.
   const std::vector<size_t> &contentionsOf(const Layout &layout,
                                            int64_t microBatches);
   bool sharesCores() const { return contended; }

@@ -15,7 +15,6 @@
 #include "galvatron/Strategy/Plan.h"
 
 #include <optional>
-#include <string>
 
 namespace galvatron::planner {
 

@@ -16,10 +16,8 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/Format.h"
 
 #include <cmath>
-#include <map>
 
 using namespace llvm;
 
@@ -145,16 +143,13 @@ private:
   Alternative replan(std::string what, const PlannerOptions &changed,
                      const Cluster &on, bool *refused = nullptr) {
     Alternative alternative{std::move(what), std::nullopt, ""};
-    auto late = [&] {
-      return options.cancellation && options.cancellation->requested();
-    };
-    if (late()) {
+    if (options.isLate()) {
       alternative.reason = kTimeWasUp;
       return alternative;
     }
     Expected<PlannerResult> result = plan(model, on, changed);
     // A search that was stopped says nothing of the best plan.
-    if (result && late()) {
+    if (result && options.isLate()) {
       alternative.reason = kTimeWasUp;
       return alternative;
     }

@@ -44,10 +44,6 @@ struct Misfit {
 
 } // namespace
 
-static bool isLate(const PlannerOptions &options) {
-  return options.cancellation && options.cancellation->requested();
-}
-
 /// The sweep below the usual step.
 static Expected<PlannerResult> planBelow(const Cluster &cluster,
                                          const PlannerOptions &options,
@@ -79,7 +75,7 @@ static Expected<bool> fitsBelow(const Cluster &cluster,
       return false;
     if (needed > 0)
       least = {batch, needed};
-    if (isLate(options))
+    if (options.isLate())
       return false;
   }
   return false;
@@ -98,7 +94,7 @@ Expected<PlannerResult> planFewSamples(LayerModel &model,
     consumeError(first.takeError());
     return planOn(cluster, options);
   }
-  if (isLate(options))
+  if (options.isLate())
     return first;
   Misfit least = {options.batchStep, first->infeasible().neededBytes};
   Expected<bool> fits = fitsBelow(cluster, options, planOn, least);

@@ -152,7 +152,7 @@ Expected<PlannerResult> planIdle(LayerModel &model, const Cluster &cluster,
   std::vector<std::string> tried = {std::to_string(cluster.deviceCount())};
   int64_t used = cluster.deviceCount();
   for (int64_t count : fewerCounts(cluster, options.batch, areAll)) {
-    if (options.cancellation && options.cancellation->requested()) {
+    if (options.isLate()) {
       areAll = false;
       break;
     }

@@ -49,7 +49,7 @@ std::optional<Knee> findKnee(LayerModel &model, const Cluster &cluster,
   auto isEnough = [&](int64_t batch) {
     one.batch = batch;
     Expected<PlannerResult> result = plan(model, cluster, one);
-    late |= options.cancellation && options.cancellation->requested();
+    late |= options.isLate();
     if (!result) {
       // Not a batch for the forced parts of the plan.
       consumeError(result.takeError());

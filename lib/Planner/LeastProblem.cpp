@@ -53,7 +53,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -520,14 +519,10 @@ Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
     // Sums over layers choose their options themselves.
     bool busy = LeastForm::countsBusy(*shape.schedule);
     candidate = makeIn(StepForm::Drain, model, tables, shape, refusal,
-                       /*fewest=*/0, /*transfers=*/moves == Moves::All,
+                       /*fewest=*/0, moves,
                        busy ? std::optional(Points::leastWithin(kNoBound))
                             : std::nullopt);
-    if (!candidate)
-      return true;
-    if (moves == Moves::LeastCuts)
-      candidate->addLeastCuts(model, tables);
-    if (tables.incomplete())
+    if (!candidate || tables.incomplete())
       return true;
     return busy ? candidate->makeBusyLeast(model, tables, with, atMost)
                 : candidate->makeTimesLeast(model, tables, with, atMost);

@@ -16,7 +16,6 @@
 #include "llvm/Support/FormatVariadic.h"
 
 #include <map>
-#include <tuple>
 
 using namespace llvm;
 

@@ -10,8 +10,6 @@
 #include "Spaces.h"
 #include "galvatron/Support/Units.h"
 
-#include "llvm/ADT/STLExtras.h"
-
 #include <map>
 #include <numeric>
 
@@ -66,16 +64,16 @@ static std::string whyCut(LayerModel &model, const Cluster &cluster,
 LongSamples findLongSamples(LayerModel &model, const Cluster &cluster,
                             const PlannerOptions &options) {
   LongSamples found;
-  const bool isOpen = options.paradigms.empty() && !options.strategy &&
-                      options.objective == Objective::Executed &&
-                      hasAllParadigms(options.space);
-  if (!isOpen)
-    return found;
-  const ParadigmSet narrow = ParadigmSet::searched(/*executed=*/true);
+  const bool isExecuted = options.objective == Objective::Executed;
+  const ParadigmSet narrow = ParadigmSet::searched(isExecuted);
   for (Paradigm paradigm : ParadigmRegistry::all())
     if (narrow.contains(paradigm))
       found.narrow.push_back(paradigm);
   found.wide = found.narrow;
+  const bool isOpen = options.paradigms.empty() && !options.strategy &&
+                      isExecuted && hasAllParadigms(options.space);
+  if (!isOpen)
+    return found;
   found.reason = whyCut(model, cluster, options);
   if (found.reason.empty())
     return found;

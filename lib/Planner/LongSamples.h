@@ -29,8 +29,8 @@ inline constexpr int64_t kLeastPositions = 4096;
 
 /// The paradigms that cut positions and that a search has unasked.
 struct LongSamples {
-  /// Paradigms by number: those of the space alone, and with them those that
-  /// cut positions.
+  /// Paradigms by number: those of spaces that leave them open, and with them
+  /// those that cut positions.
   std::vector<Paradigm> narrow, wide;
   /// Lists of paradigms that cut positions in one way alone: by rows of
   /// products, or with keys that meet in one way; each with those of the space.

@@ -38,7 +38,7 @@ Expected<PlannerResult> planEachOffload(const Cluster &cluster,
     one.offload = offload;
     std::string name = "offload '" + offloadName(offload) + "': ";
     bool isKnown = best && best->feasible();
-    if (isKnown && options.cancellation && options.cancellation->requested()) {
+    if (isKnown && options.isLate()) {
       decisions.push_back(name + "not looked at, time is up");
       least.add(0);
       continue;

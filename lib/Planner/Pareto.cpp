@@ -57,10 +57,7 @@ Expected<std::vector<ParetoPoint>> paretoFront(const Cluster &cluster,
   high = std::clamp(high, low, std::max(low, 4 * budget));
 
   double ratio = static_cast<double>(high) / static_cast<double>(low);
-  auto late = [&] {
-    return options.cancellation && options.cancellation->requested();
-  };
-  for (int i = 0; i < steps && !late(); ++i) {
+  for (int i = 0; i < steps && !options.isLate(); ++i) {
     double exponent = static_cast<double>(i) / std::max(1, steps - 1);
     changed.memory = static_cast<int64_t>(
         std::ceil(static_cast<double>(low) * std::pow(ratio, exponent)));
@@ -70,7 +67,7 @@ Expected<std::vector<ParetoPoint>> paretoFront(const Cluster &cluster,
     Expected<PlannerResult> result = planOn(cluster, changed);
     if (!result)
       return result.takeError();
-    if (result->feasible() && !late())
+    if (result->feasible() && !options.isLate())
       points.push_back(pointOf(result->plan()));
   }
 

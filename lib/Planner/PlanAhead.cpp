@@ -58,7 +58,7 @@ private:
   Picoseconds limit() const {
     return static_cast<Picoseconds>(result.plan().iterationMs * 1e9);
   }
-  std::unique_ptr<Candidate> candidateOf(const Shape &shape, bool transfers);
+  std::unique_ptr<Candidate> candidateOf(const Shape &shape, Moves moves);
   Points points() const { return plans.pointsWithin(limit()); }
   Picoseconds boundOf(const Shape &shape);
   void solve(const Shape &shape);
@@ -72,11 +72,11 @@ private:
 };
 
 std::unique_ptr<Candidate> PlanSearch::Ahead::candidateOf(const Shape &shape,
-                                                          bool transfers) {
+                                                          Moves moves) {
   std::string refusal;
   std::unique_ptr<Candidate> candidate =
       Candidate::make(plans.model, plans.tables, shape, refusal,
-                      /*fewest=*/0, transfers, points());
+                      /*fewest=*/0, moves, points());
   if (candidate)
     candidate->setPartition(plans.partitionOf(candidate->problem()));
   return candidate;
@@ -90,7 +90,7 @@ Picoseconds PlanSearch::Ahead::boundOf(const Shape &shape) {
                                 plans.model.layerCount());
   if (least > limit())
     return kNoBound;
-  std::unique_ptr<Candidate> candidate = candidateOf(shape, false);
+  std::unique_ptr<Candidate> candidate = candidateOf(shape, Moves::None);
   if (!candidate)
     return kNoBound;
   return PipelineSearch::bounds(candidate->problem(), plans.stageClasses)
@@ -137,11 +137,11 @@ void PlanSearch::Ahead::solve(const Shape &shape) {
   // The limits are those of the first search: moves between layers of large
   // stages are dear to price.
   if (plans.isLarge(shape)) {
-    std::unique_ptr<Candidate> relaxed = candidateOf(shape, false);
+    std::unique_ptr<Candidate> relaxed = candidateOf(shape, Moves::None);
     if (!relaxed || !solve(*relaxed))
       return;
   }
-  std::unique_ptr<Candidate> candidate = candidateOf(shape, true);
+  std::unique_ptr<Candidate> candidate = candidateOf(shape, Moves::All);
   int most = plans.hasPoints(shape) ? kMostTriesOfPoints : kMostTries;
   int64_t held = 0;
   for (int tries = 0; candidate && tries < most && !ended(); ++tries) {
@@ -152,7 +152,7 @@ void PlanSearch::Ahead::solve(const Shape &shape) {
     if (!plans.fitsExactly(*candidate, *solution, with, /*fewest=*/0, held)) {
       // The next search has the exact bytes of this solution, and this is not
       // counted as a try: every time more are known.
-      candidate = candidateOf(shape, true);
+      candidate = candidateOf(shape, Moves::All);
       if (candidate)
         candidate->holdBack(held);
       --tries;

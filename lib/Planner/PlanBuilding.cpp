@@ -147,7 +147,7 @@ std::optional<PlanSearch::Incumbent> PlanSearch::searchShortly(
     llvm::function_ref<bool(const Strategy &)> isLeftOut) {
   Points points = pointsWithin(most);
   while (std::unique_ptr<Candidate> candidate =
-             candidateOf(shape, /*fewest=*/0, /*transfers=*/true, points)) {
+             candidateOf(shape, /*fewest=*/0, Moves::All, points)) {
     if (!candidate->leaveOut(isLeftOut))
       return std::nullopt;
     PipelineSearch search(candidate->problem(), stageClasses);

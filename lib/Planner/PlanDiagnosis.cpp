@@ -16,16 +16,6 @@ static std::string bytesText(int64_t bytes) {
   return std::to_string(bytes) + " bytes (" + printBytesRounded(bytes) + ")";
 }
 
-std::optional<int64_t> PlanSearch::leastExcess(int64_t batch) {
-  std::optional<int64_t> least;
-  for (const Shape &shape : shapesOf(batch))
-    if (std::unique_ptr<Candidate> candidate = leanCandidateOf(shape)) {
-      int64_t excess = leastNeed(candidate->problem()).excess;
-      least = least ? std::min(*least, excess) : excess;
-    }
-  return least;
-}
-
 Infeasible PlanSearch::explain(int64_t batch) {
   Infeasible infeasible;
   std::optional<MemoryNeed> need;
@@ -102,71 +92,47 @@ Infeasible PlanSearch::explain(int64_t batch) {
     return infeasible;
 
   // Each relaxation is tried before it is offered.
-  auto helps = [&](PlannerOptions changed, int64_t changedBatch) {
+  auto offer = [&](const std::string &text,
+                   llvm::function_ref<void(PlannerOptions &)> change) {
+    PlannerOptions changed = options;
+    change(changed);
     Expected<Space> other = getSpace(changed, cluster.deviceCount());
-    if (!other) {
-      consumeError(other.takeError());
-      return false;
-    }
-    if (Error error =
-            applyPins(model, cluster.deviceCount(), changed, *other)) {
-      consumeError(std::move(error));
-      return false;
-    }
-    if (Error error = applyGroups(cluster, changed, *other)) {
-      consumeError(std::move(error));
-      return false;
-    }
-    PlanSearch search(model, cluster, changed, *other);
-    std::optional<int64_t> excess = search.leastExcess(changedBatch);
-    return excess && *excess <= 0 && !late();
+    if (!other)
+      return consumeError(other.takeError());
+    if (Error error = applyPins(model, cluster.deviceCount(), changed, *other))
+      return consumeError(std::move(error));
+    if (Error error = applyGroups(cluster, changed, *other))
+      return consumeError(std::move(error));
+    if (PlanSearch(model, cluster, changed, *other).fits(batch) && !late())
+      infeasible.relaxations.push_back(text);
   };
   if (options.strategy && !options.strategy->checkpoint()) {
-    PlannerOptions changed = options;
-    changed.strategy = options.strategy->withCheckpoint(true);
-    if (helps(changed, batch))
-      infeasible.relaxations.push_back("use strategy '" +
-                                       changed.strategy->str() + "'");
+    Strategy with = options.strategy->withCheckpoint(true);
+    offer("use strategy '" + with.str() + "'",
+          [&](PlannerOptions &changed) { changed.strategy = with; });
   }
   bool mayMove = options.offload == Offload::Off && !space.anyGroups &&
                  options.objective == Objective::Executed &&
                  (!options.schedule || options.schedule->delay({}) == 0);
-  if (mayMove) {
-    PlannerOptions changed = options;
-    changed.offload = Offload::Layers;
-    if (helps(changed, batch))
-      infeasible.relaxations.push_back(
-          "leave states of some layers on the host (--offload=layers)");
-  }
-  if (options.microBatches) {
-    PlannerOptions changed = options;
-    changed.microBatches.reset();
-    if (helps(changed, batch))
-      infeasible.relaxations.push_back(
-          "leave the number of micro-batches to the search");
-  }
-  if (!options.pins.empty()) {
-    PlannerOptions changed = options;
-    changed.pins.clear();
-    if (helps(changed, batch))
-      infeasible.relaxations.push_back("leave all layers to the search");
-  }
-  if (options.strategy || options.pipelineDegree ||
-      !options.partition.empty()) {
-    PlannerOptions changed = options;
-    changed.strategy.reset();
-    changed.pipelineDegree.reset();
-    changed.partition.clear();
-    if (helps(changed, batch))
-      infeasible.relaxations.push_back(
-          "leave strategy, pipeline degree and partition to the search");
-  }
-  if (space.name != "bmw") {
-    PlannerOptions changed = options;
-    changed.space = "bmw";
-    if (helps(changed, batch))
-      infeasible.relaxations.push_back("use space 'bmw'");
-  }
+  if (mayMove)
+    offer("leave states of some layers on the host (--offload=layers)",
+          [](PlannerOptions &changed) { changed.offload = Offload::Layers; });
+  if (options.microBatches)
+    offer("leave the number of micro-batches to the search",
+          [](PlannerOptions &changed) { changed.microBatches.reset(); });
+  if (!options.pins.empty())
+    offer("leave all layers to the search",
+          [](PlannerOptions &changed) { changed.pins.clear(); });
+  if (options.strategy || options.pipelineDegree || !options.partition.empty())
+    offer("leave strategy, pipeline degree and partition to the search",
+          [](PlannerOptions &changed) {
+            changed.strategy.reset();
+            changed.pipelineDegree.reset();
+            changed.partition.clear();
+          });
+  if (space.name != "bmw")
+    offer("use space 'bmw'",
+          [](PlannerOptions &changed) { changed.space = "bmw"; });
   return infeasible;
 }
 

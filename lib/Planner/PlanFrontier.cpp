@@ -31,17 +31,9 @@ Picoseconds PlanSearch::limitFor(int64_t batch) const {
   return static_cast<Picoseconds>((product - 1) / best->shape.batch);
 }
 
-void PlanSearch::note(const Shape &shape, Picoseconds time,
-                      const Solved *solved) {
-  RunnerUp fresh;
-  fresh.batch = shape.batch;
-  fresh.pipelineDegree = shape.degree();
-  fresh.microBatches = shape.microBatches;
-  fresh.iterationMs = toMilliseconds(time);
-  fresh.samplesPerSecond = samplesPerSecond(shape, time);
-  fresh.exact = solved != nullptr;
-  if (solved)
-    fresh.partition = solved->partition;
+void PlanSearch::note(const Shape &shape, Picoseconds time) {
+  RunnerUp fresh{shape.degree(), shape.microBatches, toMilliseconds(time),
+                 samplesPerSecond(shape, time)};
   auto [it, isNew] =
       runnersUp.try_emplace({fresh.pipelineDegree, fresh.microBatches}, fresh);
   if (!isNew && fresh.samplesPerSecond > it->second.samplesPerSecond)
@@ -49,7 +41,7 @@ void PlanSearch::note(const Shape &shape, Picoseconds time,
 }
 
 void PlanSearch::accept(const Shape &shape, Solved solved, Finder by) {
-  note(shape, solved.cost, &solved);
+  note(shape, solved.cost);
   finder = by;
   log(shape.str() + ": " + milliseconds(solved.cost) + ", the best so far");
   // A plan that was the best for a while may be executed faster.
@@ -79,11 +71,8 @@ bool PlanSearch::finish(Entry &entry, const PipelineSolution &found,
   // A layer may have other options with other micro-batches.
   Solved solved = entry.candidate->toSolved(found);
   std::unique_ptr<Candidate> own =
-      candidateOf(shape, /*fewest=*/0, /*transfers=*/true, entry.points);
-  std::optional<PipelineSolution> same =
-      own ? own->toSolution(solved) : std::nullopt;
-  if (same &&
-      evaluatePipeline(own->problem(), same->partition, same->choice).fits) {
+      candidateOf(shape, /*fewest=*/0, Moves::All, entry.points);
+  if (own && own->fits(solved)) {
     accept(shape, std::move(solved));
     return true;
   }
@@ -112,13 +101,16 @@ void PlanSearch::pushRest(const Entry &entry, Picoseconds bound, Queue &queue) {
 }
 
 /// Leaves out a shape whose bytes, or whose times under every strategy of a
-/// layer, are too large to be summed. It may
-/// be the best one, so that its bound counts in what is proven; the others of
-/// its family may be summed.
-void PlanSearch::giveUp(const Entry &entry, Queue &queue) {
+/// layer, are too large to be summed. It may be the best one, so that its bound
+/// counts in what is proven; the others of its family may be summed. False, and
+/// nothing is left out, if pricing was to end.
+bool PlanSearch::giveUp(const Entry &entry, Queue &queue) {
+  if (tables.incomplete())
+    return false;
   leftOut.push_back({entry.bound, entry.shape.batch});
   if (!entry.fewer.empty())
     pushRest(entry, entry.bound, queue);
+  return true;
 }
 
 /// Bounds the cost of the entry's shape without points and without memory.
@@ -128,8 +120,9 @@ void PlanSearch::boundWithoutMemory(Entry &entry, Picoseconds most) {
     return;
   std::string reason;
   // The moves between layers of large stages are dear to price.
-  entry.candidate = Candidate::makeUnbound(model, tables, entry.shape, reason,
-                                           /*transfers=*/!isLarge(entry.shape));
+  entry.candidate =
+      Candidate::makeUnbound(model, tables, entry.shape, reason,
+                             isLarge(entry.shape) ? Moves::None : Moves::All);
   if (!entry.candidate)
     return;
   entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
@@ -141,13 +134,13 @@ void PlanSearch::boundWithoutMemory(Entry &entry, Picoseconds most) {
 }
 
 /// Makes the entry's problem; false if it cannot be posed.
-bool PlanSearch::openProblem(Entry &entry, bool transfers) {
+bool PlanSearch::openProblem(Entry &entry, Moves moves) {
   int64_t fewest = entry.fewer.empty() ? 0 : entry.fewer.back();
   entry.search.reset();
   entry.points = pointsWithin(limitFor(entry.shape.batch));
   if (entry.exact)
     entry.points.bytes = PointBytes::Exact;
-  entry.candidate = candidateOf(entry.shape, fewest, transfers, entry.points);
+  entry.candidate = candidateOf(entry.shape, fewest, moves, entry.points);
   if (!entry.candidate)
     return false;
   if (std::optional<Picoseconds> above = entry.candidate->leftOutAbove())
@@ -163,7 +156,7 @@ bool PlanSearch::openProblem(Entry &entry, bool transfers) {
 bool PlanSearch::reopen(Entry &entry) {
   entry.exact |= entry.misfits++ > 0;
   Picoseconds proven = std::max(entry.bound, entry.search->lowerBound());
-  if (!openProblem(entry, /*transfers=*/true))
+  if (!openProblem(entry, Moves::All))
     return false;
   entry.search->raise(proven);
   entry.level = Entry::Tightened;
@@ -181,9 +174,9 @@ bool PlanSearch::openLight(Entry &entry) {
     return false;
   int64_t fewest = entry.fewer.empty() ? 0 : entry.fewer.back();
   std::string reason;
-  entry.candidate =
-      Candidate::makeLight(model, tables, entry.shape, reason, fewest,
-                           Points::leastWithin(limitFor(entry.shape.batch)));
+  entry.candidate = Candidate::make(
+      model, tables, entry.shape, reason, fewest, Moves::LeastCuts,
+      Points::leastWithin(limitFor(entry.shape.batch)));
   if (!entry.candidate)
     return false;
   entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
@@ -198,7 +191,7 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
     entry.level = Entry::Cuts;
     Picoseconds before = entry.bound;
     if (cutsAreCheap(shape))
-      entry.bound = std::max(entry.bound, cutBoundOf(shape));
+      entry.bound = std::max(entry.bound, freeBoundOf(shape, /*cuts=*/true));
     if (entry.bound > before)
       return entry.bound >= kNoBound;
   }
@@ -232,12 +225,8 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   if (entry.level == Entry::Shared) {
     bool relaxed = isLarge(shape) && space.partition == PartitionMode::Free;
     entry.level = relaxed ? Entry::Relaxed : Entry::Tightened;
-    if (!openProblem(entry, /*transfers=*/!relaxed)) {
-      if (tables.incomplete())
-        return false;
-      giveUp(entry, queue);
-      return true;
-    }
+    if (!openProblem(entry, relaxed ? Moves::None : Moves::All))
+      return giveUp(entry, queue);
   }
   if (entry.level == Entry::Relaxed) {
     // The moves between layers are dear to price: only for what is as good
@@ -249,12 +238,8 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
     if (!found)
       return entry.bound >= kNoBound;
     entry.level = Entry::Tightened;
-    if (!openProblem(entry, /*transfers=*/true)) {
-      if (tables.incomplete())
-        return false;
-      giveUp(entry, queue);
-      return true;
-    }
+    if (!openProblem(entry, Moves::All))
+      return giveUp(entry, queue);
   }
   if (entry.level == Entry::Tightened) {
     entry.bound =
@@ -276,7 +261,7 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
       if (solved.cost <= limit)
         accept(shape, std::move(solved), Finder::Heuristic);
       else
-        note(shape, solved.cost, &solved);
+        note(shape, solved.cost);
     }
     return true;
   }
@@ -295,10 +280,7 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
                             entry.fewer.empty() ? 0 : entry.fewer.back())) {
     if (stopped || reopen(entry))
       return false;
-    if (tables.incomplete())
-      return false;
-    giveUp(entry, queue);
-    return true;
+    return giveUp(entry, queue);
   }
   if (found && !stopped)
     return finish(entry, *found, queue);
@@ -402,7 +384,7 @@ void PlanSearch::reject(const Queue &rest) {
   // A sweep leaves thousands; the nearest ones tell the story.
   constexpr size_t most = 40;
   for (size_t i = 0; i < sorted.size(); ++i) {
-    note(sorted[i].shape, sorted[i].bound, nullptr);
+    note(sorted[i].shape, sorted[i].bound);
     if (i < most)
       log(sorted[i].shape.str() + ": rejected, at least " +
           milliseconds(sorted[i].bound) + " whatever its strategies");

@@ -33,7 +33,6 @@
 
 #include <limits>
 #include <map>
-#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -92,8 +91,8 @@ public:
   void searchAsDrain() { asDrain = true; }
   llvm::Expected<PlannerResult> run();
 
-  /// The least excess over the budget of all candidates (negative: fits).
-  std::optional<int64_t> leastExcess(int64_t batch);
+  /// Returns true if some plan of these batches fits.
+  bool fits(llvm::ArrayRef<int64_t> batches);
 
 private:
   struct Incumbent {
@@ -151,7 +150,7 @@ private:
   std::vector<int64_t> microBatchesOf(int64_t batch, int64_t degree) const;
   std::vector<Shape> shapesOf(int64_t batch);
   std::unique_ptr<Candidate> candidateOf(const Shape &shape, int64_t fewest = 0,
-                                         bool transfers = true,
+                                         Moves moves = Moves::All,
                                          Points points = {});
   /// The points of a problem that is solved: bytes are made exact once a
   /// solution has them. A partition that the space prescribes may depend on all
@@ -167,11 +166,11 @@ private:
                    Points points, int64_t fewest = 0, int64_t room = 0);
   /// Enough where only memory is asked for.
   std::unique_ptr<Candidate> leanCandidateOf(const Shape &shape) {
-    return candidateOf(shape, /*fewest=*/0, /*transfers=*/false);
+    return candidateOf(shape, /*fewest=*/0, Moves::None);
   }
   llvm::Expected<PlannerResult> search();
   void boundWithoutMemory(Entry &entry, Picoseconds most);
-  bool openProblem(Entry &entry, bool transfers);
+  bool openProblem(Entry &entry, Moves moves);
   bool reopen(Entry &entry);
   bool openLight(Entry &entry);
   /// Returns true if points are searched on the shape's stages.
@@ -205,16 +204,15 @@ private:
     return other;
   }
   std::vector<int64_t> partitionOf(const PipelineProblem &problem) const;
-  Picoseconds freeBoundOf(const Shape &shape);
-  FreeBound cutBoundsOf(const Shape &shape);
-  Picoseconds cutBoundOf(const Shape &shape);
+  FreeBound boundsOf(const Shape &shape, bool cuts);
+  Picoseconds freeBoundOf(const Shape &shape, bool cuts = false);
   Picoseconds sharedBoundOf(const Shape &shape, bool cuts = false);
   bool searchBatches(llvm::ArrayRef<int64_t> batches);
   /// Raises the entry's bound, not much above `enough`, or solves it. True if
   /// it is done with.
   bool improve(Entry &entry, Picoseconds enough, Queue &queue);
   bool finish(Entry &entry, const PipelineSolution &found, Queue &queue);
-  void giveUp(const Entry &entry, Queue &queue);
+  bool giveUp(const Entry &entry, Queue &queue);
   void pushRest(const Entry &entry, Picoseconds bound, Queue &queue);
   void push(Queue &queue, Entry entry) const {
     queue.push_back(std::move(entry));
@@ -226,7 +224,7 @@ private:
   std::optional<Picoseconds> costWithMoves(const Incumbent &found);
   void reject(const Queue &rest);
   double gapTo(Picoseconds bound, int64_t batch) const;
-  void note(const Shape &shape, Picoseconds time, const Solved *solved);
+  void note(const Shape &shape, Picoseconds time);
   Picoseconds limitFor(int64_t batch) const;
   /// The time of a step of the plan that is known (samplesPerSecondKnown);
   Picoseconds knownTime(int64_t batch) const {
@@ -244,13 +242,10 @@ private:
            leastFreeTime(model, tables, shape, cutsAreCheap(shape)) >
                knownTime(shape.batch);
   }
-  bool late() const {
-    return options.cancellation && options.cancellation->requested();
-  }
+  bool late() const { return options.isLate(); }
   /// Time is up, or the batches searched have had their steps.
   bool spent() const { return steps >= mostSteps || late(); }
   std::vector<std::vector<int64_t>> batchGroups() const;
-  bool fits(llvm::ArrayRef<int64_t> batches);
   bool endsMisfits(llvm::ArrayRef<int64_t> batches) const;
   std::optional<Picoseconds> compareHeuristic();
   /// A plan that is slower than `samplesPerSecond` for sure has a lower bound
@@ -290,11 +285,11 @@ private:
   std::map<DeviceGroups, std::unique_ptr<Layout>> layouts;
   std::vector<const Layout *> searched; ///< in order; see makeLayouts()
   std::string provenAmong;              ///< see Plan
-  /// Bounds by layout, samples of a micro-batch, and micro-batches as far as
-  /// times depend on them.
-  std::map<std::tuple<size_t, int64_t, int64_t>, FreeBound> freeBounds,
-      cutBounds;
-  /// The key is the same, and micro-batches as far as memory depends on them.
+  /// Bounds by layout, samples of a micro-batch, micro-batches as far as times
+  /// depend on them, and with or without cuts.
+  std::map<std::tuple<size_t, int64_t, int64_t, bool>, FreeBound> freeBounds;
+  /// The keys are layout, samples, and micro-batches as far as memory depends
+  /// on them.
   std::map<std::tuple<size_t, int64_t, int64_t>, PipelineBounds> sharedBounds;
   std::optional<Incumbent> best;
   /// The best one by the formula, whatever is executed fastest.

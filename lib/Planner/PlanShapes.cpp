@@ -180,12 +180,11 @@ PlanSearch::partitionOf(const PipelineProblem &problem) const {
 }
 
 std::unique_ptr<Candidate> PlanSearch::candidateOf(const Shape &shape,
-                                                   int64_t fewest,
-                                                   bool transfers,
+                                                   int64_t fewest, Moves moves,
                                                    Points points) {
   std::string reason;
   std::unique_ptr<Candidate> candidate =
-      Candidate::make(model, tables, shape, reason, fewest, transfers, points);
+      Candidate::make(model, tables, shape, reason, fewest, moves, points);
   if (!candidate) {
     if (tables.incomplete())
       return nullptr;
@@ -205,55 +204,36 @@ bool PlanSearch::fitsExactly(const Candidate &candidate,
   if (!hasPoints(shape) || !candidate.priceBytes(model, tables, solution))
     return true;
   std::unique_ptr<Candidate> exact =
-      candidateOf(shape, fewest, /*transfers=*/true, points);
+      candidateOf(shape, fewest, Moves::All, points);
   if (!exact)
     return false;
   exact->holdBack(room);
-  std::optional<PipelineSolution> same =
-      exact->toSolution(candidate.toSolved(solution));
-  return same &&
-         evaluatePipeline(exact->problem(), same->partition, same->choice).fits;
+  return exact->fits(candidate.toSolved(solution));
 }
 
-Picoseconds PlanSearch::freeBoundOf(const Shape &shape) {
-  auto [it, fresh] =
-      freeBounds.try_emplace({shape.layout->number, shape.samples(),
-                              tables.sharesCores() ? shape.microBatches : 0});
+/// The free bounds of a shape; 0 if pricing was to end. With `cuts` they have
+/// the least that these take (search.md, "Order"): sum C has the moves of all
+/// cuts, and each stage's N its own, whatever the partition.
+FreeBound PlanSearch::boundsOf(const Shape &shape, bool cuts) {
+  auto [it, fresh] = freeBounds.try_emplace(
+      {shape.layout->number, shape.samples(),
+       tables.sharesCores() ? shape.microBatches : 0, cuts});
   if (fresh) {
-    it->second = freeBound(model, tables, shape);
+    it->second = freeBound(model, tables, shape, cuts);
     if (tables.incomplete()) {
       freeBounds.erase(it);
-      return 0;
-    }
-  }
-  return stepBound(shape, shape.form(options.objective), it->second,
-                   model.layerCount());
-}
-
-/// Bounds with the least that cuts take (search.md, "Order"): sum C has the
-/// moves of all cuts, and each stage's N its own, whatever the partition.
-FreeBound PlanSearch::cutBoundsOf(const Shape &shape) {
-  auto [it, fresh] =
-      cutBounds.try_emplace({shape.layout->number, shape.samples(),
-                             tables.sharesCores() ? shape.microBatches : 0});
-  if (fresh) {
-    it->second = freeBoundWithCuts(model, tables, shape);
-    if (tables.incomplete()) {
-      cutBounds.erase(it);
       return {};
     }
   }
   return it->second;
 }
 
-Picoseconds PlanSearch::cutBoundOf(const Shape &shape) {
+Picoseconds PlanSearch::freeBoundOf(const Shape &shape, bool cuts) {
+  StepForm form = shape.form(options.objective);
   // Other formulas count cuts in ways of their own.
-  if (shape.form(options.objective) != StepForm::Drain)
-    return freeBoundOf(shape);
-  FreeBound bound = cutBoundsOf(shape);
-  if (bound.time >= kNoBound)
-    return kNoBound;
-  return pipelineBound(shape.microBatches, bound.time, bound.nosync);
+  return stepBound(shape, form,
+                   boundsOf(shape, cuts && form == StepForm::Drain),
+                   model.layerCount());
 }
 
 /// A bound that all shapes share whose stages hold the same numbers of
@@ -266,7 +246,8 @@ Picoseconds PlanSearch::sharedBoundOf(const Shape &shape, bool cuts) {
   if (bound && shape.degree() > 1 && !tables.sharesCores())
     least = std::min(microBatches, *bound);
   // Other formulas' costs depend on all micro-batches.
-  if (shape.form(options.objective) == StepForm::Drain)
+  StepForm form = shape.form(options.objective);
+  if (form == StepForm::Drain)
     microBatches = least;
   auto [it, fresh] = sharedBounds.try_emplace(
       {shape.layout->number, shape.samples(), microBatches});
@@ -277,7 +258,7 @@ Picoseconds PlanSearch::sharedBoundOf(const Shape &shape, bool cuts) {
     std::string reason;
     std::unique_ptr<Candidate> candidate =
         Candidate::make(model, tables, fewest, reason, /*fewest=*/least,
-                        /*transfers=*/false, Points::leastWithin(kNoBound));
+                        Moves::None, Points::leastWithin(kNoBound));
     if (!candidate && tables.incomplete()) {
       sharedBounds.erase(it);
       return 0;
@@ -290,22 +271,17 @@ Picoseconds PlanSearch::sharedBoundOf(const Shape &shape, bool cuts) {
   PipelineBounds bounds = it->second;
   if (bounds.time >= kNoBound || bounds.nosync >= kNoBound)
     return kNoBound;
-  switch (shape.form(options.objective)) {
-  case StepForm::Drain:
-    break;
-  case StepForm::Filled:
-    return pipelineBound(shape.microBatches + 1, bounds.time, bounds.nosync);
-  case StepForm::Steady: // one of them is 0
-  case StepForm::Lockstep:
-    return bounds.time + bounds.nosync;
-  }
-  if (cuts) {
+  if (cuts && form == StepForm::Drain) {
     // Layers take no less with memory, and cuts no less than without.
-    FreeBound with = cutBoundsOf(shape);
+    FreeBound with = boundsOf(shape, /*cuts=*/true);
     bounds.time += with.cuts;
     bounds.nosync = std::max(bounds.nosync, with.nosync);
   }
-  return pipelineBound(shape.microBatches, bounds.time, bounds.nosync);
+  // Under the other forms one of the two is 0, and what is left counts once.
+  int64_t counted = form == StepForm::Drain    ? shape.microBatches
+                    : form == StepForm::Filled ? shape.microBatches + 1
+                                               : 2;
+  return pipelineBound(counted, bounds.time, bounds.nosync);
 }
 
 } // namespace galvatron::planner

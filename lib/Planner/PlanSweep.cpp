@@ -70,7 +70,6 @@ void PlanSearch::proveRest(ArrayRef<std::vector<int64_t>> groups) {
   tables.setCancellation(options.cancellation);
 }
 
-/// True if some plan of these batches fits.
 bool PlanSearch::fits(ArrayRef<int64_t> batches) {
   for (int64_t batch : batches)
     for (const Shape &shape : shapesOf(batch)) {
@@ -274,22 +273,19 @@ Expected<PlannerResult> PlanSearch::search() {
   }
   double nothing =
       late() || givenUp || unpriced || !leftOut.empty() ? 0 : INFINITY;
-  if (!best && !options.reasons) {
+  if (!best) {
     Infeasible infeasible;
     infeasible.reason = "no plan fits";
-    PlannerResult none{std::move(infeasible), std::move(decisions), {}, steps};
-    none.leastMs = nothing;
-    return none;
-  }
-  if (!best) {
-    int64_t batch =
-        firstTried.value_or(options.batch.value_or(options.batchStep));
-    Infeasible infeasible = explain(batch);
-    if (options.relaxations && infeasible.neededBytes > 0 && !late())
-      relaxInput(model, cluster, options, batch, infeasible);
-    if (options.relaxations && infeasible.neededBytes == 0 && !late())
-      relaxDivision(model, cluster, options, batch, infeasible);
-    log(infeasible.reason);
+    if (options.reasons) {
+      int64_t batch =
+          firstTried.value_or(options.batch.value_or(options.batchStep));
+      infeasible = explain(batch);
+      if (options.relaxations && infeasible.neededBytes > 0 && !late())
+        relaxInput(model, cluster, options, batch, infeasible);
+      if (options.relaxations && infeasible.neededBytes == 0 && !late())
+        relaxDivision(model, cluster, options, batch, infeasible);
+      log(infeasible.reason);
+    }
     PlannerResult none{std::move(infeasible), std::move(decisions), {}, steps};
     none.leastMs = nothing;
     return none;

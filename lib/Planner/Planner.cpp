@@ -111,7 +111,7 @@ static void tryLess(LayerModel &model, const Cluster &cluster,
 /// Returns true if no faster plan is to be looked for: none is asked for, or
 /// time is up.
 static bool isDone(const PlannerOptions &options, const PlannerResult &found) {
-  return (options.cancellation && options.cancellation->requested()) ||
+  return options.isLate() ||
          (found.feasible() && found.plan().gapPercent == 0.0 && options.batch);
 }
 
@@ -243,8 +243,7 @@ static Expected<PlannerResult> planAny(LayerModel &model,
       std::string name = schedule->name().str();
       if (!whole)
         name += " with " + std::to_string(chunks) + " chunks a stage";
-      if (best && best->feasible() && options.cancellation &&
-          options.cancellation->requested()) {
+      if (best && best->feasible() && options.isLate()) {
         decisions.push_back(name + ": not looked at, time is up");
         continue;
       }
@@ -303,40 +302,6 @@ static Expected<PlannerResult> planAny(LayerModel &model,
   return std::move(*best);
 }
 
-/// The search over chunks does not look at all plans, and points are more of
-/// them: what it finds without points stays if it is faster.
-static Expected<PlannerResult> planChunks(LayerModel &model,
-                                          const Cluster &cluster,
-                                          const PlannerOptions &options,
-                                          const planner::Space &space) {
-  Expected<PlannerResult> found =
-      planner::planChunked(model, cluster, options, space);
-  if (!found || space.points == 0 || space.fixed || isDone(options, *found))
-    return found;
-  planner::Space without = space;
-  without.points = 0;
-  PlannerOptions less = options;
-  if (found->feasible())
-    less.samplesPerSecondKnown =
-        std::max(found->plan().samplesPerSecond,
-                 options.samplesPerSecondKnown.value_or(0));
-  Expected<PlannerResult> other =
-      planner::planChunked(model, cluster, less, without);
-  if (!other)
-    return other.takeError();
-  found->steps += other->steps;
-  if (!other->feasible() ||
-      (found->feasible() &&
-       other->plan().samplesPerSecond <= found->plan().samplesPerSecond))
-    return found;
-  found->decisions.push_back(
-      formatv("without points: executed in {0:f3} ms, faster",
-              other->plan().iterationMs)
-          .str());
-  takeOver(*found, std::move(*other), options.space);
-  return found;
-}
-
 /// Plans with states whose home is the host. Beside devices with memory of
 /// their own a second place for chunks lets parameters come while others run;
 /// whether that is worth its room is seen by trying both.
@@ -344,7 +309,8 @@ static Expected<PlannerResult> planAway(LayerModel &model,
                                         const Cluster &cluster,
                                         const PlannerOptions &options,
                                         const planner::Space &space) {
-  Expected<PlannerResult> found = planChunks(model, cluster, options, space);
+  Expected<PlannerResult> found =
+      planner::planChunked(model, cluster, options, space);
   std::vector<int64_t> all(cluster.deviceCount());
   std::iota(all.begin(), all.end(), 0);
   if (!found || options.offload.states != Offload::States::All ||
@@ -353,7 +319,8 @@ static Expected<PlannerResult> planAway(LayerModel &model,
     return found;
   PlannerOptions ahead = options;
   ahead.offload.prefetch = true;
-  Expected<PlannerResult> other = planChunks(model, cluster, ahead, space);
+  Expected<PlannerResult> other =
+      planner::planChunked(model, cluster, ahead, space);
   if (!other)
     return other.takeError();
   found->steps += other->steps;
@@ -411,7 +378,7 @@ static Expected<PlannerResult> planOne(LayerModel &model,
     return planAway(model, cluster, named, *space);
   }
   if (planner::chunksOf(options) > 1)
-    return planChunks(model, cluster, options, *space);
+    return planner::planChunked(model, cluster, options, *space);
   Expected<PlannerResult> found =
       planner::PlanSearch(model, cluster, options, *space).run();
   bool splits = options.schedule && options.schedule->splitsBackward();
@@ -525,7 +492,7 @@ static Expected<PlannerResult> planSamples(LayerModel &model,
   Expected<PlannerResult> found = planAsked(model, cluster, narrow);
   if (!found)
     return found;
-  const bool isLate = options.cancellation && options.cancellation->requested();
+  const bool isLate = options.isLate();
   if (isLate && !found->feasible()) {
     // What one shape needs takes least to say in the small space.
     narrow.reasons = options.reasons;

@@ -20,7 +20,7 @@ static constexpr int64_t mostTries = 64;
 
 static bool fits(LayerModel &model, const Cluster &cluster,
                  const PlannerOptions &options, int64_t batch) {
-  if (options.cancellation && options.cancellation->requested())
+  if (options.isLate())
     return false;
   PlannerOptions changed = options;
   changed.batch = batch;

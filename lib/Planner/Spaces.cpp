@@ -109,8 +109,7 @@ Expected<Space> getSpace(const PlannerOptions &options, int64_t devices) {
             (!activations || options.offload.activations) &&
             (!states || options.offloadStates))
           space.homes.push_back({states, activations});
-  std::vector<int64_t> allDegrees = divisors(devices);
-  space.pipelineDegrees = allDegrees;
+  space.pipelineDegrees = divisors(devices);
   StringRef name = options.space;
   if (name == "bmw") {
     space.partition = PartitionMode::Free;

@@ -10,6 +10,8 @@
 #include "LongSamples.h"
 #include "Spaces.h"
 
+#include "galvatron/Strategy/DecisionTree.h"
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -37,22 +39,6 @@ struct Part {
   }
 };
 
-/// The paradigms of spaces that leave them open.
-std::vector<Paradigm> allParadigmsOf(LayerModel &model, const Cluster &cluster,
-                                     const PlannerOptions &options) {
-  planner::LongSamples samples =
-      planner::findLongSamples(model, cluster, options);
-  if (samples.matter())
-    return samples.wide;
-  auto searched =
-      ParadigmSet::searched(options.objective == Objective::Executed);
-  std::vector<Paradigm> all;
-  for (Paradigm paradigm : ParadigmRegistry::all())
-    if (searched.contains(paradigm))
-      all.push_back(paradigm);
-  return all;
-}
-
 bool uses(const Plan &plan, Paradigm paradigm) {
   return any_of(plan.layers, [&](const PlanLayer &layer) {
     return layer.strategy.degree(paradigm) > 1;
@@ -78,14 +64,12 @@ std::string kindOf(const Plan &plan) {
 /// looked at.
 void addAllShapes(const PlannerOptions &options, const Cluster &cluster,
                   const Plan &best, std::priority_queue<Part> &parts) {
-  for (int64_t degree = 1; degree <= cluster.deviceCount(); ++degree) {
-    if (cluster.deviceCount() % degree != 0 ||
-        (options.pipelineDegree && *options.pipelineDegree != degree))
+  for (int64_t degree : divisors(cluster.deviceCount())) {
+    if (options.pipelineDegree && *options.pipelineDegree != degree)
       continue;
-    for (int64_t count = 1; count <= best.batch; ++count) {
+    for (int64_t count : divisors(best.batch)) {
       bool same = degree == best.pipelineDegree && count == best.microBatches;
-      if (best.batch % count == 0 && !same &&
-          (!options.microBatches || *options.microBatches == count))
+      if (!same && (!options.microBatches || *options.microBatches == count))
         parts.push({0, degree, count, options.paradigms, nullptr});
     }
   }
@@ -128,7 +112,7 @@ Expected<std::vector<PlannerResult>> planTop(LayerModel &model,
   std::vector<PlannerResult> found;
   std::set<std::string> seen;
   while (!parts.empty() && found.size() < count) {
-    if (options.cancellation && options.cancellation->requested())
+    if (options.isLate())
       break;
     Part part = parts.top();
     parts.pop();
@@ -149,8 +133,9 @@ Expected<std::vector<PlannerResult>> planTop(LayerModel &model,
     }
     const Plan &plan = part.optimum->plan();
     std::vector<Paradigm> allowed =
-        part.allowed.empty() ? allParadigmsOf(model, cluster, options)
-                             : part.allowed;
+        part.allowed.empty()
+            ? planner::findLongSamples(model, cluster, options).wide
+            : part.allowed;
     for (Paradigm paradigm : allowed) {
       if (fixed || allowed.size() < 2 || !uses(plan, paradigm))
         continue;

@@ -13,7 +13,6 @@
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 
 using namespace llvm;
@@ -126,7 +125,7 @@ WhyNot whyNot(LayerModel &model, const Cluster &cluster,
   Expected<PlannerResult> result = plan(model, cluster, forced);
   if (!result) {
     answer.refusal = toString(result.takeError());
-  } else if (options.cancellation && options.cancellation->requested()) {
+  } else if (options.isLate()) {
     answer.refusal = kTimeWasUp;
   } else if (result->feasible()) {
     answer.plan = result->plan();

@@ -12,7 +12,6 @@
 
 #include <cassert>
 #include <limits>
-#include <tuple>
 
 using namespace llvm;
 
@@ -67,9 +66,10 @@ Error KeptProblem::check() const {
   return Error::success();
 }
 
-std::optional<std::vector<size_t>> remadeOperations(const KeptProblem &problem,
-                                                    ArrayRef<size_t> kept) {
-  std::vector<size_t> makers = makersOf(problem);
+/// The operations that backward has to compute again if these values are kept,
+/// ascending; nothing if one of them must not run twice.
+static std::optional<std::vector<size_t>>
+remadeOperations(const KeptProblem &problem, ArrayRef<size_t> kept) {
   std::vector<bool> missing(problem.values.size(), false);
   std::vector<bool> isKept(problem.values.size(), false);
   for (size_t value : kept)

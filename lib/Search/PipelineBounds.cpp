@@ -209,8 +209,10 @@ bool PipelineSearch::Impl::intervalsWithin(SearchWindow window,
                 own.leastLast[end - 1] >
             stageClass.memory - stageClass.boundary(begin, end))
           continue;
-        Picoseconds charge =
-            tables.leastEndCharge(s, end) + tables.leastStartCharge(s, begin);
+        Picoseconds charge = 0;
+        for (const Charges *own :
+             {tables.endCharges(s, end), tables.startCharges(s, begin)})
+          charge += own ? own->least : 0;
         Interval interval{begin, end, {}};
         auto bound = [&](size_t f) {
           interval.least[f] =

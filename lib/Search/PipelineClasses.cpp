@@ -43,7 +43,7 @@ PipelineSearch::Impl::entering(const KeyedPaths &paths, size_t stage,
     result.choices.push_back({cells[0].largest, 0});
   } else {
     const std::vector<Picoseconds> &rests =
-        tables.gradientResiduals(stage, begin);
+        tables.startCharges(stage, begin)->above();
     for (size_t a = 0; a < problem.classes; ++a) {
       size_t cell = a * problem.classes + first;
       if (cells[cell].sum >= kNoBound)
@@ -67,14 +67,14 @@ PipelineSearch::Impl::leaving(const KeyedPaths &paths, size_t stage, size_t end,
   if (!cells)
     return {};
   if (stage + 1 == tables.stages)
-    return {Leaving{0, cells[0]}};
+    return {Leaving{0, 0, cells[0]}};
   const std::vector<Picoseconds> &rests =
-      tables.activationResiduals(stage, end);
+      tables.endCharges(stage, end)->above();
   LeavingWays result;
   for (size_t b = 0; b < problem.classes; ++b) {
     size_t cell = last * problem.classes + b;
     if (cells[cell].sum < kNoBound)
-      result.push_back({rests[cell], cells[cell]});
+      result.push_back({cell, rests[cell], cells[cell]});
   }
   return result;
 }
@@ -112,11 +112,6 @@ bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals,
 /// All that can follow the stages that end somewhere in some class. Of one
 /// stage at a time, made when asked for.
 struct PipelineSearch::Impl::Exits {
-  struct Way {
-    size_t target; ///< cell of the paths
-    Picoseconds rest;
-    Point after;
-  };
   struct Exit {
     Picoseconds sum = kNoBound; ///< least, with the rest of the activation
     Picoseconds leastLargest = kNoBound, leastRest = kNoBound;
@@ -142,7 +137,7 @@ struct PipelineSearch::Impl::Exits {
     }
     return exits[place - 1];
   }
-  ArrayRef<Way> waysOf(const Exit &exit) const {
+  ArrayRef<Leaving> waysOf(const Exit &exit) const {
     return ArrayRef(ways).slice(exit.from, exit.to - exit.from);
   }
 
@@ -150,23 +145,13 @@ private:
   void make(size_t end, size_t last) {
     Exit &exit = exits.emplace_back();
     exit.from = ways.size();
-    if (const Point *cells = paths.after.at(stage + 1, end)) {
-      size_t classes = impl.problem.classes;
-      bool inner = stage + 1 < impl.tables.stages;
-      const Picoseconds *rests =
-          inner ? impl.tables.activationResiduals(stage, end).data() : nullptr;
-      for (size_t b = 0; b < (inner ? classes : 1); ++b) {
-        size_t target = inner ? last * classes + b : 0;
-        const Point &after = cells[target];
-        if (after.sum >= kNoBound)
-          continue;
-        Picoseconds rest = inner ? rests[target] : 0;
-        ways.push_back({target, rest, after});
-        exit.sum = std::min(exit.sum, impl.tables.summed * rest + after.sum);
-        exit.leastLargest = std::min(exit.leastLargest, after.largest);
-        exit.leastRest = std::min(exit.leastRest, rest);
-        insertPending(exit.pendings, {after.largest, rest});
-      }
+    for (const Leaving &way : impl.leaving(paths, stage, end, last)) {
+      ways.push_back(way);
+      exit.sum =
+          std::min(exit.sum, impl.tables.summed * way.rest + way.after.sum);
+      exit.leastLargest = std::min(exit.leastLargest, way.after.largest);
+      exit.leastRest = std::min(exit.leastRest, way.rest);
+      insertPending(exit.pendings, {way.after.largest, way.rest});
     }
     exit.to = ways.size();
   }
@@ -176,7 +161,7 @@ private:
   size_t stage = 0;
   std::vector<uint32_t> index; ///< by end and last class; 0: not made
   std::vector<Exit> exits;
-  std::vector<Way> ways;
+  std::vector<Leaving> ways;
 };
 
 bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
@@ -234,7 +219,7 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
         }
       }
       const Picoseconds *rests =
-          s > 0 ? tables.gradientResiduals(s, begin).data() : &none;
+          s > 0 ? tables.startCharges(s, begin)->above().data() : &none;
       for (size_t first = 0; first < firstsOf(s); ++first) {
         const Start &start = starts[first];
         if (start.sum >= kNoBound)
@@ -289,9 +274,9 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
                    exit.leastRest + from.leastRest) > limit)
             return true;
           bool alive = false;
-          ArrayRef<Exits::Way> ways = exits.waysOf(exit);
+          ArrayRef<Leaving> ways = exits.waysOf(exit);
           statistics.steps += ways.size();
-          for (const Exits::Way &way : ways) {
+          for (const Leaving &way : ways) {
             Picoseconds largest = kNoBound;
             for (const Pending &choice : from.choices)
               largest =

@@ -18,14 +18,14 @@
 #include "PipelineTables.h"
 
 #include "llvm/ADT/ArrayRef.h"
-#include "llvm/ADT/Hashing.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <unordered_map>
+#include <map>
+#include <tuple>
 
 namespace galvatron {
 namespace search {
@@ -52,24 +52,6 @@ struct Refined {
   std::vector<char> exact[kFunctionals];
   /// Cheapest choices by one functional; they make upper bounds.
   std::vector<StageEntry> entries;
-};
-
-/// The key that tells intervals apart that are not alike: the choice of a tie
-/// (0: none), the first stage that is like the interval's, and the layers. 32
-/// bits each, so that no two of them are one number.
-struct IntervalKey {
-  uint64_t tieAndStage, layers;
-
-  IntervalKey(size_t tie, size_t stage, size_t begin, size_t end)
-      : tieAndStage(uint64_t(tie) << 32 | stage),
-        layers(uint64_t(begin) << 32 | end) {}
-  bool operator==(const IntervalKey &other) const = default;
-
-  struct Hash {
-    size_t operator()(const IntervalKey &key) const {
-      return llvm::hash_combine(key.tieAndStage, key.layers);
-    }
-  };
 };
 
 /// The pipelines that are looked for: those of cost at most `limit` and with no
@@ -243,6 +225,7 @@ private:
 
   /// One class of the layer behind a stage with a given last class.
   struct Leaving {
+    size_t target;    ///< cell of the paths
     Picoseconds rest; ///< of the activation
     search::Point after;
   };
@@ -329,9 +312,9 @@ private:
   /// Ways to leave a stage, by end and last class, and what they are made of.
   struct Exits;
 
-  std::unordered_map<search::IntervalKey, search::Refined,
-                     search::IntervalKey::Hash>
-      known;
+  /// Intervals that are not alike are told apart by the choice of a tie (0:
+  /// none), the first stage that is like theirs, and their layers.
+  std::map<std::tuple<size_t, size_t, size_t, size_t>, search::Refined> known;
   Picoseconds leastSum = 0; ///< no pipeline has less of C
   bool checkedNeed = false;
   search::Paths blind;         ///< of the last prune()

@@ -108,9 +108,10 @@ private:
         auto [it, fresh] =
             targetOf.try_emplace({item.end, item.last}, level.targets.size());
         if (fresh) {
+          Charges *charges = impl.tables.endCharges(stage, item.end);
           Target target{item.end,
                         item.last,
-                        impl.tables.endResidual(stage, item.end),
+                        charges ? charges->above().back() : 0,
                         kNoBound,
                         {}};
           for (const Leaving &way :
@@ -175,8 +176,8 @@ private:
     arrivals.clear();
     const Level &level = levels[stage - 1];
     bool ignored = impl.fault == PipelineFault::DropCutTransfer;
-    const auto &activations = impl.tables.activationResiduals(stage - 1, begin);
-    const auto &gradients = impl.tables.gradientResiduals(stage, begin);
+    const auto &activations = impl.tables.endCharges(stage - 1, begin)->above();
+    const auto &gradients = impl.tables.startCharges(stage, begin)->above();
     for (const Target &target : level.targets) {
       if (target.end != begin)
         continue;

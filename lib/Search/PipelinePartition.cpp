@@ -7,11 +7,11 @@
 
 #include "galvatron/Search/PipelinePartition.h"
 
-#include "BoundedPipelines.h"
-
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 using namespace llvm;
 
@@ -119,12 +119,11 @@ public:
   }
 
   /// The sizes that the last call of leastRest() found.
-  using Solution = std::vector<int64_t>;
-  Solution solution() const {
-    std::vector<int64_t> sizes;
+  std::vector<int64_t> sizes() const {
+    std::vector<int64_t> all;
     for (int64_t s = 0, at = 0; s < stages; at = chosen[s][at], ++s)
-      sizes.push_back(chosen[s][at] - at);
-    return sizes;
+      all.push_back(chosen[s][at] - at);
+    return all;
   }
   Picoseconds largest() const {
     Picoseconds most = 0;
@@ -189,15 +188,50 @@ private:
 
 } // namespace
 
+/// The search bounds the longest stage and the largest end, and asks for the
+/// least sum of stages and cuts under both bounds (docs/amp.md).
 std::optional<PartitionSolution>
 solvePartition(const PartitionProblem &problem) {
   if (problem.layerCount() < problem.stages)
     return std::nullopt;
   BoundedPartitions partitions(problem);
-  auto found = solveByBounds(partitions, problem.microBatches);
-  if (!found)
-    return std::nullopt;
-  return PartitionSolution{found->first, std::move(found->second)};
+  std::optional<PartitionSolution> best;
+  Picoseconds factor = problem.microBatches - 1;
+  for (Picoseconds endBound = kNoBound; endBound >= 0;) {
+    partitions.boundEnds(endBound);
+    // Under this bound: the least cost without the end, and its end.
+    Picoseconds rest = kNoBound, end = 0;
+    std::optional<std::vector<int64_t>> found;
+    Picoseconds lowest = partitions.leastLargest();
+    // A partition below a bound has at least the sum that is least there. So
+    // only what leaves (m-1) * max t <= rest - sum can be as good as the best
+    // so far: that is the next bound.
+    for (Picoseconds bound = kNoBound; bound >= lowest && lowest < kNoBound;) {
+      Picoseconds sum = partitions.leastRest(bound);
+      // Only cuts of an unchecked problem can add up to that.
+      if (sum >= kNoBound)
+        break;
+      Picoseconds largest = partitions.largest();
+      if (factor * largest + sum <= rest) {
+        rest = factor * largest + sum;
+        end = partitions.largestEnd();
+        found = partitions.sizes();
+      }
+      bound = largest - 1;
+      if (factor > 0)
+        bound = std::min(bound, (rest - sum) / factor);
+      else if (sum > rest)
+        break;
+    }
+    if (!found)
+      break;
+    if (!best || rest + end < best->cost)
+      best = {rest + end, std::move(*found)};
+    // The bound of ends falls likewise: a tighter one leaves the rest no
+    // smaller.
+    endBound = std::min(end, best->cost - rest) - 1;
+  }
+  return best;
 }
 
 std::optional<PartitionSolution>
@@ -205,36 +239,33 @@ minMaxPartition(const std::vector<Picoseconds> &layers, int64_t stages) {
   auto count = static_cast<int64_t>(layers.size());
   if (count < stages || stages < 1)
     return std::nullopt;
-  std::vector<Picoseconds> sums(count + 1, 0);
-  for (int64_t i = 0; i < count; ++i)
-    sums[i + 1] = sums[i] + layers[i];
-  // The table least[s][i] is the least maximum of s stages over layers i..
-  std::vector<std::vector<Picoseconds>> least(
-      stages + 1, std::vector<Picoseconds>(count + 1, -1));
-  for (int64_t i = 0; i < count; ++i)
-    least[1][i] = sums[count] - sums[i];
-  for (int64_t s = 2; s <= stages; ++s)
-    for (int64_t i = 0; i + s <= count; ++i) {
-      Picoseconds best = -1;
-      for (int64_t end = i + 1; end + s - 1 <= count; ++end) {
-        Picoseconds value = std::max(sums[end] - sums[i], least[s - 1][end]);
-        if (best < 0 || value < best)
-          best = value;
-      }
-      least[s][i] = best;
-    }
   PartitionSolution solution;
-  solution.cost = least[stages][0];
-  int64_t at = 0;
-  for (int64_t s = stages; s > 1; --s) {
-    int64_t end = count - s + 1;
-    while (sums[end] - sums[at] > solution.cost ||
-           least[s - 1][end] > solution.cost)
-      --end;
-    solution.layersPerStage.push_back(end - at);
-    at = end;
+  // Every stage takes what it can below the limit, and leaves each later one a
+  // layer.
+  auto fill = [&](Picoseconds limit) {
+    solution = {limit, {}};
+    int64_t at = 0;
+    for (int64_t later = stages; later-- > 0;) {
+      int64_t begin = at;
+      for (Picoseconds sum = 0; at < count - later && sum + layers[at] <= limit;
+           ++at)
+        sum += layers[at];
+      if (at == begin)
+        return false;
+      solution.layersPerStage.push_back(at - begin);
+    }
+    return at == count;
+  };
+  Picoseconds low = 0,
+              high = std::accumulate(layers.begin(), layers.end(), low);
+  while (low < high) {
+    Picoseconds middle = low + (high - low) / 2;
+    if (fill(middle))
+      high = middle;
+    else
+      low = middle + 1;
   }
-  solution.layersPerStage.push_back(count - at);
+  fill(low);
   return solution;
 }
 

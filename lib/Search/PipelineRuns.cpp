@@ -24,9 +24,8 @@ using namespace search;
 Refined &PipelineSearch::Impl::refined(size_t stage, size_t begin, size_t end,
                                        size_t tieChoice) {
   size_t shift = tables.shiftDistance(stage, begin, end);
-  return known[IntervalKey(tables.tied(begin, end) ? tieChoice + 1 : 0,
-                           tables.representativeOf(stage), begin + shift,
-                           end + shift)];
+  return known[{tables.tied(begin, end) ? tieChoice + 1 : 0,
+                tables.representativeOf(stage), begin + shift, end + shift}];
 }
 
 /// Calls visit(group) from the first stage on, as long as there is time.
@@ -107,12 +106,11 @@ StageRun PipelineSearch::Impl::makeRun(const EqualCostGroup &group,
   StageRun run;
   run.classes = problem.classes;
   run.end = group.end;
-  run.memory = problem.stages[stage].memory;
-  run.hostMemory = problem.stages[stage].hostMemory;
-  run.inFlight = problem.stages[stage].inFlight;
-  run.sendsFromTransient = problem.stages[stage].sendsFromTransient;
-  run.entered = stage > 0;
-  run.endCharge = tables.endCharge(stage, run.end);
+  run.stage = problem.stages[stage];
+  auto byClass = [](const Charges *charges) {
+    return charges ? &charges->byClass : nullptr;
+  };
+  run.endCharge = byClass(tables.endCharges(stage, run.end));
   run.byFirstClass = stage > 0;
   run.byLastClass = stage + 1 < tables.stages;
   run.fault = fault;
@@ -120,7 +118,7 @@ StageRun PipelineSearch::Impl::makeRun(const EqualCostGroup &group,
   run.cancellation = cancellation;
   for (const EqualCostStart &start : group.starts) {
     run.starts.push_back(start.begin);
-    run.startCharge.push_back(tables.startCharge(stage, start.begin));
+    run.startCharge.push_back(byClass(tables.startCharges(stage, start.begin)));
   }
   for (size_t l = run.starts.front(); l < run.end; ++l) {
     run.options.push_back(&tables.options(stage, l, tieChoice));
@@ -577,11 +575,13 @@ PipelineSearch::Impl::frontsOf(KeyedIntervals &keyed, size_t tieChoice,
         for (size_t first = 0; first < firstsOf(stage); ++first)
           before = std::min(
               before, neighbours->before(interval->begin, first).leastLargest);
-        floor = std::min(
-            floor,
-            std::max(before, neighbours->leastLargestAfter(interval->end)) -
-                tables.endResidual(stage, interval->end) -
-                tables.startResidual(stage, interval->begin));
+        Picoseconds slowest =
+            std::max(before, neighbours->leastLargestAfter(interval->end));
+        // Transfers can add as much to what lies outside.
+        for (Charges *charges : {tables.endCharges(stage, interval->end),
+                                 tables.startCharges(stage, interval->begin)})
+          slowest -= charges ? charges->above().back() : 0;
+        floor = std::min(floor, slowest);
       }
       run.floors.push_back(floor);
     }

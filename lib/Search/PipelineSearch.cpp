@@ -241,7 +241,6 @@ PipelineSearch::PipelineSearch(const PipelineProblem &problem,
     : impl(std::make_unique<Impl>(problem, PipelineFault::None, shared.cache,
                                   /*boundsOnly=*/false, atLeast)) {}
 PipelineSearch::~PipelineSearch() = default;
-PipelineSearch::PipelineSearch(PipelineSearch &&other) noexcept = default;
 
 Picoseconds PipelineSearch::lowerBound() const {
   // A cost above that of any pipeline is no pipeline's: solve() goes no

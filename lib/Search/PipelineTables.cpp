@@ -32,32 +32,19 @@ PipelineTables::PipelineTables(const PipelineProblem &problem,
   weights[kMix] = {summed, bottleneck};
   weights[kBalance] = {
       summed, std::max<int64_t>(1, bottleneck / static_cast<int64_t>(stages))};
-  for (auto *table :
-       {&rowLeast, &columnLeast, &spreads, &rowResiduals, &columnResiduals})
-    table->resize(problem.matrices.size());
-  leastOfRows.assign(problem.matrices.size(), kNoBound);
-  leastOfColumns = leastOfRows;
+  spreads.resize(problem.matrices.size());
+  charges.resize(2 * problem.matrices.size());
   isTied.assign(layers, false);
   for (const PipelineTie &tie : problem.ties)
     isTied[tie.owner] = isTied[tie.borrower] = true;
   tieChoices = settleTies(problem, ~size_t(0));
   for (const PipelineStage &stage : problem.stages) {
-    auto it = llvm::find_if(stageClasses, [&](const StageClass &stageClass) {
-      return stageClass.place == stage.place &&
-             stageClass.inFlight == stage.inFlight &&
-             stageClass.memory == stage.memory &&
-             stageClass.hostMemory == stage.hostMemory &&
-             stageClass.sendsFromTransient == stage.sendsFromTransient;
+    auto it = llvm::find_if(stageClasses, [&](const PipelineStage &other) {
+      return other == stage;
     });
     stageClassOf.push_back(it - stageClasses.begin());
-    if (it != stageClasses.end())
-      continue;
-    stageClasses.emplace_back();
-    stageClasses.back().place = stage.place;
-    stageClasses.back().inFlight = stage.inFlight;
-    stageClasses.back().memory = stage.memory;
-    stageClasses.back().hostMemory = stage.hostMemory;
-    stageClasses.back().sendsFromTransient = stage.sendsFromTransient;
+    if (it == stageClasses.end())
+      stageClasses.push_back({stage});
   }
   static_assert(kTime == 0 && kNosync == 1, "the bounds need these two");
   size_t built =
@@ -116,25 +103,21 @@ size_t PipelineTables::shiftDistance(size_t stage, size_t begin, size_t end) {
   return until[begin] >= end ? until[begin] + 1 - end : 0;
 }
 
-const std::vector<Picoseconds> &PipelineTables::leastTies(size_t tieIndex,
-                                                          size_t place) {
-  auto [it, fresh] = tieLeast.try_emplace({tieIndex, place});
-  if (!fresh)
-    return it->second;
-  const PipelineTie &tie = problem.ties[tieIndex];
+std::vector<Picoseconds> PipelineTables::leastTies(const PipelineTie &tie,
+                                                   size_t place) const {
   std::set<size_t> tables;
   for (size_t o = 0; o < stages; ++o)
     if (problem.stages[o].place == place)
       for (size_t b = o; b < stages; ++b)
         tables.insert(tie.table[o * stages + b]);
   size_t keys = problem.tieKeys;
-  it->second.assign(keys, kNoBound);
+  std::vector<Picoseconds> least(keys, kNoBound);
   for (size_t table : tables)
     for (size_t owner = 0; owner < keys; ++owner)
       for (size_t key = 0; key < keys; ++key)
-        it->second[owner] = std::min(
-            it->second[owner], problem.tieTables[table][owner * keys + key]);
-  return it->second;
+        least[owner] = std::min(least[owner],
+                                problem.tieTables[table][owner * keys + key]);
+  return least;
 }
 
 /// The layers of a place of the problem. An owner of ties is a layer of its
@@ -174,10 +157,13 @@ StageClassPlace &PipelineTables::placeOf(size_t place, StageClassCache &cache) {
     std::vector<PipelineOption> &options =
         owners.emplace_back(problem.optionSets[set]);
     // Layers that are held alike on one stage are paid for by the borrower.
-    for (size_t t = 0; t < problem.ties.size(); ++t)
-      if (problem.ties[t].owner == l && !problem.ties[t].alike)
-        for (PipelineOption &option : options)
-          option.time += leastTies(t, place)[option.tieKey];
+    for (const PipelineTie &tie : problem.ties) {
+      if (tie.owner != l || tie.alike)
+        continue;
+      std::vector<Picoseconds> least = leastTies(tie, place);
+      for (PipelineOption &option : options)
+        option.time += least[option.tieKey];
+    }
     numberOf.push_back(static_cast<uint32_t>(sets.size()));
     setIndices.push_back(~size_t(0));
     sets.push_back(problem.slowestAlone ? &alone(options) : &options);
@@ -422,95 +408,39 @@ const Choices &PipelineTables::options(size_t stage, size_t layer,
           tiedTime(own) += table[keyOf(own) * problem.tieKeys + choice.key];
     }
   }
-  choices = withoutDominated(choices, /*timesMatter=*/true);
+  choices = withoutDominated(choices);
   auto equal = llvm::find(settledSets, choices);
   it->second =
       equal != settledSets.end() ? &*equal : &settledSets.emplace_back(choices);
   return *it->second;
 }
 
-const std::vector<Picoseconds> *PipelineTables::endCharge(size_t stage,
-                                                          size_t end) {
-  if (stage + 1 == stages)
-    return nullptr;
-  size_t index = cut(stage, end).activation, classes = problem.classes;
-  std::vector<Picoseconds> &least = rowLeast[index];
-  if (least.empty()) {
-    const std::vector<Picoseconds> &matrix = problem.matrices[index];
-    for (size_t a = 0; a < classes; ++a)
-      least.push_back(*std::min_element(matrix.begin() + a * classes,
-                                        matrix.begin() + (a + 1) * classes));
+Charges::Charges(const std::vector<Picoseconds> &matrix, size_t classes,
+                 bool byRow)
+    : byClass(classes, kNoBound), matrix(matrix), byRow(byRow) {
+  for (size_t cell = 0; cell < matrix.size(); ++cell) {
+    Picoseconds &own = byClass[byRow ? cell / classes : cell % classes];
+    own = std::min(own, matrix[cell]);
+    least = std::min(least, own);
   }
-  return &least;
 }
 
-const std::vector<Picoseconds> *PipelineTables::startCharge(size_t stage,
-                                                            size_t begin) {
-  if (stage == 0)
-    return nullptr;
-  size_t index = cut(stage - 1, begin).gradient, classes = problem.classes;
-  std::vector<Picoseconds> &least = columnLeast[index];
-  if (least.empty()) {
-    least.assign(classes, kNoBound);
-    const std::vector<Picoseconds> &matrix = problem.matrices[index];
-    for (size_t cell = 0; cell < classes * classes; ++cell)
-      least[cell % classes] = std::min(least[cell % classes], matrix[cell]);
+const std::vector<Picoseconds> &Charges::above() {
+  if (rest.empty()) {
+    size_t classes = byClass.size();
+    for (size_t cell = 0; cell < matrix.size(); ++cell)
+      rest.push_back(matrix[cell] -
+                     byClass[byRow ? cell / classes : cell % classes]);
+    rest.push_back(*llvm::max_element(rest));
   }
-  return &least;
+  return rest;
 }
 
-Picoseconds PipelineTables::leastEndCharge(size_t stage, size_t end) {
-  if (stage + 1 == stages)
-    return 0;
-  Picoseconds &least = leastOfRows[cut(stage, end).activation];
-  if (least >= kNoBound)
-    least = *llvm::min_element(*endCharge(stage, end));
-  return least;
-}
-
-Picoseconds PipelineTables::leastStartCharge(size_t stage, size_t begin) {
-  if (stage == 0)
-    return 0;
-  Picoseconds &least = leastOfColumns[cut(stage - 1, begin).gradient];
-  if (least >= kNoBound)
-    least = *llvm::min_element(*startCharge(stage, begin));
-  return least;
-}
-
-const std::vector<Picoseconds> &
-PipelineTables::activationResiduals(size_t stage, size_t end) {
-  size_t index = cut(stage, end).activation, classes = problem.classes;
-  std::vector<Picoseconds> &residuals = rowResiduals[index];
-  if (residuals.empty()) {
-    const std::vector<Picoseconds> &charge = *endCharge(stage, end);
-    for (size_t cell = 0; cell < classes * classes; ++cell)
-      residuals.push_back(problem.matrices[index][cell] -
-                          charge[cell / classes]);
-    residuals.push_back(*llvm::max_element(residuals));
-  }
-  return residuals;
-}
-
-const std::vector<Picoseconds> &
-PipelineTables::gradientResiduals(size_t stage, size_t begin) {
-  size_t index = cut(stage - 1, begin).gradient, classes = problem.classes;
-  std::vector<Picoseconds> &residuals = columnResiduals[index];
-  if (residuals.empty()) {
-    const std::vector<Picoseconds> &charge = *startCharge(stage, begin);
-    for (size_t cell = 0; cell < classes * classes; ++cell)
-      residuals.push_back(problem.matrices[index][cell] -
-                          charge[cell % classes]);
-    residuals.push_back(*llvm::max_element(residuals));
-  }
-  return residuals;
-}
-
-Picoseconds PipelineTables::endResidual(size_t stage, size_t end) {
-  return stage + 1 == stages ? 0 : activationResiduals(stage, end).back();
-}
-
-Picoseconds PipelineTables::startResidual(size_t stage, size_t begin) {
-  return stage == 0 ? 0 : gradientResiduals(stage, begin).back();
+Charges &PipelineTables::chargesOf(size_t matrix, bool byRow) {
+  std::optional<Charges> &own = charges[2 * matrix + (byRow ? 1 : 0)];
+  if (!own)
+    own.emplace(problem.matrices[matrix], problem.classes, byRow);
+  return *own;
 }
 
 const std::vector<Picoseconds> &PipelineTables::transform(size_t stage,

@@ -32,10 +32,7 @@ enum Functional : size_t { kTime, kNosync, kMix, kBalance, kFunctionals };
 
 /// Stages that no bound can tell apart: one place, one number of micro-batches
 /// in flight, one memory here and on the host, one place for what is sent.
-struct StageClass {
-  size_t place = 0;
-  int64_t inFlight = 1, memory = 0, hostMemory = kAnyBytes;
-  bool sendsFromTransient = false;
+struct StageClass : PipelineStage {
   const StageClassLayers *layers = nullptr;
   /// The number of functionals that the tables have.
   const StageClassCurve *curves[kFunctionals] = {};
@@ -70,6 +67,24 @@ struct TieChoice {
 /// `most`.
 std::vector<TieChoice> settleTies(const PipelineProblem &problem, size_t most);
 
+/// Matrices of transfers are paid for in two parts: what every class of the
+/// side that pays costs for sure, whatever the other side's, and the rest.
+class Charges {
+public:
+  /// `byRow`: the classes of the former layer pay.
+  Charges(const std::vector<Picoseconds> &matrix, size_t classes, bool byRow);
+
+  std::vector<Picoseconds> byClass; ///< of the side that pays
+  Picoseconds least = kNoBound;     ///< of them
+  /// The cost above these charges, by both classes, and the most of it last.
+  const std::vector<Picoseconds> &above();
+
+private:
+  const std::vector<Picoseconds> &matrix;
+  bool byRow;
+  std::vector<Picoseconds> rest; ///< empty until asked for
+};
+
 class PipelineTables {
 public:
   /// `boundsOnly`: enough for bounds of C and N over all stages.
@@ -102,20 +117,19 @@ public:
   /// Returns true if the stages of the tied layers are those of the choice.
   bool agrees(size_t tieChoice, size_t stage, size_t begin, size_t end) const;
 
-  /// The least that the last layer before `end` pays for the activation, by
-  /// class; null in the last stage.
-  const std::vector<Picoseconds> *endCharge(size_t stage, size_t end);
-  /// The least that layer `begin` pays for the gradient; null in the first.
-  const std::vector<Picoseconds> *startCharge(size_t stage, size_t begin);
-  /// The least of them over all classes; 0 where there is none.
-  Picoseconds leastEndCharge(size_t stage, size_t end);
-  Picoseconds leastStartCharge(size_t stage, size_t begin);
-  /// The most that a transfer can cost above these charges.
-  Picoseconds endResidual(size_t stage, size_t end);
-  Picoseconds startResidual(size_t stage, size_t begin);
-  /// The cost of transfers above these charges, by both classes.
-  const std::vector<Picoseconds> &activationResiduals(size_t stage, size_t end);
-  const std::vector<Picoseconds> &gradientResiduals(size_t stage, size_t begin);
+  /// What the last layer before `end` pays for the activation; null in the last
+  /// stage.
+  Charges *endCharges(size_t stage, size_t end) {
+    return stage + 1 == stages
+               ? nullptr
+               : &chargesOf(cut(stage, end).activation, /*byRow=*/true);
+  }
+  /// What layer `begin` pays for the gradient; null in the first stage.
+  Charges *startCharges(size_t stage, size_t begin) {
+    return stage == 0
+               ? nullptr
+               : &chargesOf(cut(stage - 1, begin).gradient, /*byRow=*/false);
+  }
   const std::vector<Picoseconds> &transform(size_t stage, size_t layer) const;
   const std::vector<Picoseconds> &spread(size_t stage, size_t layer);
   /// Returns how far layers [begin, end) of a stage can be moved to the right
@@ -135,20 +149,19 @@ private:
   }
   /// The least charges by owner's key: those over all stages of a place and all
   /// borrowers.
-  const std::vector<Picoseconds> &leastTies(size_t tieIndex, size_t place);
+  std::vector<Picoseconds> leastTies(const PipelineTie &tie,
+                                     size_t place) const;
+  Charges &chargesOf(size_t matrix, bool byRow);
 
   std::vector<std::shared_ptr<StageClassPlace>> places; ///< of the problem
   /// The options of tied layers; equal ones are one object, as layers are
   /// compared by it.
   std::deque<Choices> settledSets;
   std::map<std::tuple<size_t, size_t, size_t>, const Choices *> settled;
-  std::map<std::pair<size_t, size_t>, std::vector<Picoseconds>> tieLeast;
-  /// The least of charges, by matrix; kNoBound until asked for.
-  std::vector<Picoseconds> leastOfRows, leastOfColumns;
-  /// The charges by matrix; empty until asked for. Residuals have the largest
-  /// one last.
-  std::vector<std::vector<Picoseconds>> rowLeast, columnLeast, spreads,
-      rowResiduals, columnResiduals;
+  /// By matrix, columns before rows; nothing until asked for.
+  std::vector<std::optional<Charges>> charges;
+  /// By matrix; empty until asked for.
+  std::vector<std::vector<Picoseconds>> spreads;
   std::vector<bool> isTied;
   std::vector<size_t> representatives;
   /// [stage][layer]: the first layer from there on that is not like the next.

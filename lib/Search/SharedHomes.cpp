@@ -14,8 +14,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <functional>
-#include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -191,14 +192,21 @@ public:
         else if (c > 0 && l > 0 && least[c - 1][l - 1] < none)
           begin[l] = least[c - 1][l - 1] + cutCost(c - 1, l - 1) - before[c][l];
       }
+      // The layers that the chunk may begin with are a window that only moves
+      // on: of those in it, the ones that no later one is less than.
+      std::deque<size_t> window;
+      size_t next = 0;
       for (size_t l = 0; l < layers; ++l) {
-        size_t first = earliest[c][l];
-        for (size_t other = first + 1; other <= l; ++other)
-          if (begin[other] < begin[first])
-            first = other;
-        bool can = first <= l && begin[first] < none;
-        least[c][l] = can ? begin[first] + before[c][l + 1] : none;
-        begins[c][l] = first;
+        for (; next <= l; ++next) {
+          while (!window.empty() && begin[next] < begin[window.back()])
+            window.pop_back();
+          window.push_back(next);
+        }
+        while (!window.empty() && window.front() < earliest[c][l])
+          window.pop_front();
+        bool can = !window.empty() && begin[window.front()] < none;
+        least[c][l] = can ? begin[window.front()] + before[c][l + 1] : none;
+        begins[c][l] = can ? window.front() : l;
       }
     }
     return least[chunks - 1][layers - 1];
@@ -337,7 +345,9 @@ private:
 /// Solutions that are kept: of those that fit, and of others.
 constexpr size_t kMostKept = 3;
 /// Rounds without a better bound after which steps become shorter.
-constexpr unsigned kPatience = 4;
+constexpr unsigned kPatience = 5;
+/// The part of a new subgradient in the mean of them.
+constexpr double kMeanPart = 0.05;
 
 /// The subgradient of weights whose sum stays 1, without those that would fall
 /// below 0: the rows less the mean of all that take part.
@@ -391,7 +401,15 @@ HomesSolution evaluateHomes(const HomesProblem &problem,
 
 namespace {
 
-/// Improves weights and prices by subgradients, from several starts.
+/// Weights of rows, and prices of memory by chunk.
+struct Multipliers {
+  std::vector<double> weights, prices;
+};
+
+/// Improves multipliers from several starts. Steps go from the best ones so
+/// far along a mean of the subgradients, the later ones weighing more (the
+/// volume algorithm: Barahona and Anbil, "The volume algorithm: producing
+/// primal solutions with a subgradient method", Math. Program. 87, 2000).
 class Ascent {
 public:
   /// `least`: a bound that is known.
@@ -413,6 +431,10 @@ public:
   }
 
 private:
+  /// The bound under multipliers, and what its solution sums up to. Nothing if
+  /// no solution takes less than the limit that was given.
+  std::optional<double> boundBy(const Multipliers &at, Sums &sums);
+
   const HomesProblem &problem;
   PricedChain chain;
   const double given;
@@ -422,68 +444,81 @@ private:
   std::vector<HomesSolution> fitting, others;
 };
 
+std::optional<double> Ascent::boundBy(const Multipliers &at, Sums &sums) {
+  double value = chain.solve(at.weights, at.prices);
+  if (!std::isfinite(value)) {
+    least = given;
+    return std::nullopt;
+  }
+  // Prices may be so much larger than what is left that they round it.
+  double gross = value;
+  for (double price : at.prices) {
+    value -= price;
+    gross += price;
+  }
+  std::vector<int64_t> sizes = chain.partition();
+  std::vector<uint32_t> choice = chain.choice(sizes);
+  sums = sumsOf(problem, sizes, choice);
+  HomesSolution solution =
+      toSolution(problem, sums, std::move(sizes), std::move(choice));
+  if (scale == 0)
+    scale = std::max(solution.longest, 1e-12);
+  bool fits = solution.fullness <= 1;
+  if (fits)
+    limit = std::min(limit, solution.longest);
+  keep(fits ? fitting : others, std::move(solution));
+  least = std::max(least, value * kHomesRounding - kPriceRounding * gross);
+  return value;
+}
+
 void Ascent::run(std::vector<double> weights, unsigned rounds) {
-  std::vector<double> prices(problem.chunks.size(), 0);
-  std::vector<double> bestWeights = weights, bestPrices = prices;
-  double step = 1, best = 0;
+  Multipliers best{std::move(weights),
+                   std::vector<double>(problem.chunks.size(), 0)};
+  Multipliers at = best;
+  std::vector<double> meanRows, meanSlopes;
+  double step = 1, most = -std::numeric_limits<double>::infinity(), target = 0;
   unsigned waited = 0;
   for (unsigned round = 0; round < rounds && !isDone(); ++round) {
-    double value = chain.solve(weights, prices);
-    if (!std::isfinite(value)) {
-      least = given;
+    Sums sums;
+    std::optional<double> value = boundBy(at, sums);
+    if (!value)
       return;
-    }
-    // Prices may be so much larger than what is left that they round it.
-    double gross = value;
-    for (double price : prices) {
-      value -= price;
-      gross += price;
-    }
-    std::vector<int64_t> sizes = chain.partition();
-    std::vector<uint32_t> choice = chain.choice(sizes);
-    Sums sums = sumsOf(problem, sizes, choice);
-    HomesSolution solution =
-        toSolution(problem, sums, std::move(sizes), std::move(choice));
-    if (scale == 0)
-      scale = std::max(solution.longest, 1e-12);
-    bool fits = solution.fullness <= 1;
-    double target = std::min(limit, solution.longest);
-    if (fits && solution.longest < limit)
-      limit = solution.longest;
-    keep(fits ? fitting : others, std::move(solution));
-    least = std::max(least, value * kHomesRounding - kPriceRounding * gross);
-    if (value > best) {
-      best = value;
-      bestWeights = weights;
-      bestPrices = prices;
-      waited = 0;
-      step = std::min(1.0, 1.2 * step);
-    } else if (++waited >= kPatience) {
-      step /= 2;
-      waited = 0;
-      weights = bestWeights;
-      prices = bestPrices;
-    }
-    // Weights in rows of `scale` seconds, prices in as many.
-    double squares = 0;
+    // Weights are in rows of `scale` seconds, prices in as many.
     std::vector<double> slopes;
     for (auto [chunk, bytes] : enumerate(sums.bytes))
       slopes.push_back(scale * (bytes / memoryOf(problem, chunk) - 1));
-    std::vector<double> ascents = ascentsOf(sums.rows, weights);
+    auto mix = [&](std::vector<double> &mean, ArrayRef<double> fresh) {
+      mean.resize(fresh.size());
+      for (auto [old, each] : zip_equal(mean, fresh))
+        old += (round == 0 ? 1 : kMeanPart) * (each - old);
+    };
+    mix(meanRows, sums.rows);
+    mix(meanSlopes, slopes);
+    if (*value > most) {
+      most = *value;
+      best = at;
+      waited = 0;
+      step = std::min(2.0, 1.1 * step);
+    } else if (++waited >= kPatience) {
+      step *= 0.66;
+      waited = 0;
+    }
+    target = std::max({target, 1.1 * most, 0.1 * scale});
+    std::vector<double> ascents = ascentsOf(meanRows, best.weights);
+    double squares = 0;
     for (double ascent : ascents)
       squares += ascent * ascent;
-    for (auto [slope, price] : zip_equal(slopes, prices))
+    for (auto [slope, price] : zip_equal(meanSlopes, best.prices))
       if (slope > 0 || price > 0)
         squares += slope * slope;
     if (squares <= 0)
       return;
-    if (!std::isfinite(target))
-      target = 1.05 * std::max(best, scale);
-    double length = step * std::max(target - value, 1e-4 * scale) / squares;
-    for (auto [weight, ascent] : zip_equal(weights, ascents))
+    double length = step * (target - most) / squares;
+    at = best;
+    for (auto [weight, ascent] : zip_equal(at.weights, ascents))
       weight += length * ascent;
-    projectToSimplex(weights);
-    for (auto [price, slope] : zip_equal(prices, slopes))
+    projectToSimplex(at.weights);
+    for (auto [price, slope] : zip_equal(at.prices, meanSlopes))
       price = std::max(0.0, price + length * slope * scale);
   }
 }

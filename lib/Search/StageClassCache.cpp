@@ -7,6 +7,7 @@
 
 #include "StageClassCache.h"
 
+#include "llvm/ADT/Hashing.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 
@@ -184,8 +185,7 @@ StageClassLayers::StageClassLayers(ArrayRef<std::vector<PipelineOption>> sets,
                                    int64_t inFlight)
     : boundaries(numberOf.size()) {
   for (const std::vector<PipelineOption> &set : sets)
-    distinct.push_back(
-        withoutDominated(toChoices(set, inFlight), /*timesMatter=*/true));
+    distinct.push_back(withoutDominated(toChoices(set, inFlight)));
   leastBytes.push_back(0);
   for (uint32_t number : numberOf) {
     options.push_back(&distinct[number]);
@@ -217,8 +217,14 @@ const LeastMemory &StageClassLayers::leastMemory(size_t begin,
   if (!fresh)
     return it->second;
   if (light.empty())
-    for (const Choices &choices : distinct)
-      light.push_back(withoutDominated(choices, /*timesMatter=*/false));
+    for (Choices choices : distinct) {
+      // Only memory counts, whatever the class.
+      for (Choice &choice : choices) {
+        choice.layoutClass = 0;
+        choice.time = choice.nosync = 0;
+      }
+      light.push_back(withoutDominated(choices));
+    }
   std::vector<const Choices *> lightest;
   for (size_t l = begin; l < end; ++l)
     lightest.push_back(&light[options[l] - distinct.data()]);
@@ -274,19 +280,10 @@ StageClassCache::placeOf(ArrayRef<const std::vector<PipelineOption> *> sets,
                          ArrayRef<uint32_t> numberOf) {
   // A few numbers of each option tell places apart nearly always.
   size_t hash = numberOf.size();
-  auto add = [&](int64_t number) {
-    constexpr size_t odd = 0x9E3779B97F4A7C15;
-    hash = (hash ^ static_cast<size_t>(number)) * odd;
-    hash ^= hash >> 32;
-  };
   for (const std::vector<PipelineOption> *set : sets)
-    for (const PipelineOption &option : *set) {
-      add(option.time);
-      add(option.nosync);
-      add(option.state);
-      add(option.host);
-      add(option.hostKept);
-    }
+    for (const PipelineOption &option : *set)
+      hash = hash_combine(hash, option.time, option.nosync, option.state,
+                          option.host, option.hostKept);
   auto [from, to] = places.equal_range(hash);
   for (auto it = from; it != to; ++it)
     if (it->second->isOf(sets, numberOf))

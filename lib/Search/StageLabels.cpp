@@ -28,11 +28,6 @@ struct Memory {
     return s <= other.s && sv <= other.sv && sd <= other.sd &&
            svd <= other.svd && host <= other.host;
   }
-  static Memory of(const Choice &option, int64_t transient, int64_t boundary) {
-    int64_t peak = option.state + option.kept + transient;
-    return {option.state, peak, option.state + boundary, peak + boundary,
-            option.host};
-  }
   /// The memory with `option` before what this stands for.
   Memory before(const Choice &option, int64_t transient,
                 int64_t boundary) const {
@@ -163,11 +158,8 @@ public:
     }
   }
 
-  /// Returns true if `cost` at layer `l` can be completed to at most `limit`.
-  bool canContinue(size_t l, size_t c, double cost, double left,
-                   double limit) const {
-    return canContinue(rowOf(l, c), cost, left, limit);
-  }
+  /// Returns true if `cost` can be completed to at most `limit` from the layer
+  /// and class of the row on.
   bool canContinue(const double *row, double cost, double left,
                    double limit) const {
     for (size_t k = 0; k < multipliers.size(); ++k)
@@ -319,13 +311,13 @@ private:
       int64_t transient = transientOf(l, option);
       auto admitWith = [&](int64_t transient, int64_t boundary) {
         Label copy = label;
-        copy.memory = Memory::of(option, transient, boundary);
+        copy.memory = Memory{}.before(option, transient, boundary);
         admit(l, copy);
       };
       admitWith(transient, end ? std::max(option.boundary, 2 * end->live[c])
                                : option.boundary);
       // M is the less of two forms, so a label for each.
-      if (end && run.sendsFromTransient && end->passing[c] == 0 &&
+      if (end && run.stage.sendsFromTransient && end->passing[c] == 0 &&
           2 * end->live[c] > option.boundary)
         admitWith(std::max(transient, end->live[c]), option.boundary);
     }
@@ -356,7 +348,7 @@ private:
           const Label &from = next[i];
           Label label;
           label.memory = moves
-                             ? from.memory.keeping(passing, run.inFlight)
+                             ? from.memory.keeping(passing, run.stage.inFlight)
                                    .before(option, transient, boundary)
                              : from.memory.before(option, transient, boundary);
           label.time = from.time + option.time + transform;
@@ -389,10 +381,10 @@ private:
 
   /// Takes a label of the group whose gates are open, if it passes them.
   void admit(size_t l, Label &label) {
-    if (label.memory.svd + nearestBytes[l] > run.memory ||
-        label.memory.host > run.hostMemory)
+    if (label.memory.svd + nearestBytes[l] > run.stage.memory ||
+        label.memory.host > run.stage.hostMemory)
       return;
-    auto left = static_cast<double>(run.memory - label.memory.svd);
+    auto left = static_cast<double>(run.stage.memory - label.memory.svd);
     auto time = static_cast<double>(label.time);
     auto nosync = static_cast<double>(label.nosync);
     for (const Gate &gate : gates) {
@@ -441,7 +433,7 @@ private:
     }
     if (slack.kept == 0 && slack.boundary == 0)
       return a.memory.within(b.memory);
-    return a.memory.keeping(slack.kept, run.inFlight)
+    return a.memory.keeping(slack.kept, run.stage.inFlight)
         .withBoundary(slack.boundary)
         .within(b.memory);
   }
@@ -589,10 +581,10 @@ private:
       // A stage that does not begin with the model holds what passes.
       const PipelineBoundary *front = boundaryInFront(l);
       int64_t entry =
-          front && run.entered && run.fault != PipelineFault::ForgetEntry
-              ? run.inFlight * front->passing[c]
+          front && run.byFirstClass && run.fault != PipelineFault::ForgetEntry
+              ? run.stage.inFlight * front->passing[c]
               : 0;
-      if (!within || label.memory.svd + entry > run.memory)
+      if (!within || label.memory.svd + entry > run.stage.memory)
         continue;
       Picoseconds charge =
           run.startCharge[index] ? (*run.startCharge[index])[c] : 0;
@@ -642,11 +634,10 @@ private:
     if (startAt[l] < 0)
       return;
     erase_if(labels[l], [&](const Label &label) {
-      size_t c = label.own;
-      auto left = static_cast<double>(run.memory - label.memory.svd);
+      auto left = static_cast<double>(run.stage.memory - label.memory.svd);
       for (size_t f = 0; f < run.limits.size(); ++f)
         if (!completions[f].canContinue(
-                l, c,
+                completions[f].rowOf(l, label.own),
                 run.limits[f].weights.of(static_cast<double>(label.time),
                                          static_cast<double>(label.nosync)),
                 left, costsLeft[f][label.last]))
@@ -771,7 +762,8 @@ boundStage(const StageRun &run, Weights weights,
       if (s == 0 || run.starts[s - 1] != begin + l)
         continue;
       --s;
-      double held = multiplier * static_cast<double>(run.memory - reserved[s]);
+      double held =
+          multiplier * static_cast<double>(run.stage.memory - reserved[s]);
       std::vector<double> least(firsts * lasts, kInfinity);
       for (size_t i = 0; i < here.classes.size(); ++i) {
         size_t c = here.classes[i];
@@ -815,17 +807,14 @@ LeastMemory leastMemory(const std::vector<const Choices *> &options) {
       boundaryBefore[l + 1] = std::max(boundaryBefore[l + 1], option.boundary);
     }
   }
-  std::vector<std::vector<Point>> points(count);
+  std::vector<std::vector<Point>> points(count + 1);
+  points[count].emplace_back(); // nothing is behind the last layer
   for (size_t l = count; l-- > 0;) {
     std::vector<Point> fresh;
-    size_t parents = l + 1 < count ? points[l + 1].size() : 1;
     for (const Choice &option : *options[l])
-      for (uint32_t i = 0; i < parents; ++i) {
-        Memory memory =
-            l + 1 < count
-                ? points[l + 1][i].memory.before(option, option.transient,
-                                                 option.boundary)
-                : Memory::of(option, option.transient, option.boundary);
+      for (uint32_t i = 0; i < points[l + 1].size(); ++i) {
+        Memory memory = points[l + 1][i].memory.before(option, option.transient,
+                                                       option.boundary);
         memory.raise(transientBefore[l], boundaryBefore[l]);
         fresh.push_back({memory, option.index, i});
       }
@@ -851,26 +840,23 @@ LeastMemory leastMemory(const std::vector<const Choices *> &options) {
   return least;
 }
 
-Choices withoutDominated(const Choices &options, bool timesMatter) {
+Choices withoutDominated(const Choices &options) {
   Choices kept;
   for (const Choice &candidate : options) {
     bool dominated = any_of(options, [&](const Choice &other) {
-      if (other.index == candidate.index || other.state > candidate.state ||
-          other.kept > candidate.kept ||
+      if (other.index == candidate.index ||
+          other.layoutClass != candidate.layoutClass ||
+          other.state > candidate.state || other.kept > candidate.kept ||
           other.transient > candidate.transient ||
-          other.boundary > candidate.boundary || other.host > candidate.host)
-        return false;
-      if (timesMatter &&
-          (other.layoutClass != candidate.layoutClass ||
-           other.time > candidate.time || other.nosync > candidate.nosync))
+          other.boundary > candidate.boundary || other.host > candidate.host ||
+          other.time > candidate.time || other.nosync > candidate.nosync)
         return false;
       bool equal =
           other.state == candidate.state && other.kept == candidate.kept &&
           other.transient == candidate.transient &&
           other.boundary == candidate.boundary &&
-          other.host == candidate.host &&
-          (!timesMatter ||
-           (other.time == candidate.time && other.nosync == candidate.nosync));
+          other.host == candidate.host && other.time == candidate.time &&
+          other.nosync == candidate.nosync;
       return !equal || other.index < candidate.index;
     });
     if (!dominated)

@@ -68,7 +68,7 @@ struct StageRun {
   size_t classes = 1;
   size_t end = 0;             ///< one past the last layer
   std::vector<size_t> starts; ///< possible first layers, ascending
-  int64_t memory = 0, hostMemory = kAnyBytes;
+  PipelineStage stage;
   // Arrays from starts.front() on, by layer:
   std::vector<const Choices *> options;
   /// Transforms between the layer and the next one.
@@ -81,19 +81,18 @@ struct StageRun {
   /// The least that the first layer sends back, by start and class; or null.
   std::vector<const std::vector<Picoseconds> *> startCharge;
 
-  int64_t inFlight = 1;
-  bool sendsFromTransient = false; ///< PipelineStage
   /// Bytes from starts.front() on, by layer, of what lives in front of it and,
   /// last of all, behind the stage; null where that is nothing.
   std::vector<const PipelineBoundary *> boundaries;
-  /// True if a stage is in front: the first layer then holds what passes it.
-  /// Runs of the first stage may stand for layers further behind.
-  bool entered = false;
 
   /// The Pareto front of both times, or the least of one functional.
   bool twoCosts = false;
   Weights cost;
-  bool byFirstClass = false, byLastClass = false;
+  /// True if a stage is in front: the first layer then holds what passes it,
+  /// and its class matters. Runs of the first stage may stand for layers
+  /// further behind.
+  bool byFirstClass = false;
+  bool byLastClass = false;
   /// A limit by start of two costs: nosync below this is as good as this,
   /// because some other stage is slower anyway.
   std::vector<Picoseconds> floors;
@@ -137,9 +136,8 @@ struct LeastMemory {
 };
 LeastMemory leastMemory(const std::vector<const Choices *> &options);
 
-/// Options that no other of the same class beats in everything. With
-/// `timesMatter` false only memory counts, whatever the class.
-Choices withoutDominated(const Choices &options, bool timesMatter);
+/// Options that no other of the same class beats in everything.
+Choices withoutDominated(const Choices &options);
 
 /// Leaves room for the rounding of sums in floating point.
 inline double roomFor(double limit) {

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 using namespace llvm;
@@ -104,18 +105,22 @@ private:
   /// Fills `single` and `cuts`.
   void leastOfRows() {
     size_t chunks = problem.chunks.size();
+    // The option sets that a chunk may have a layer of.
+    std::vector<std::set<size_t>> setsByChunk;
+    for (size_t c = 0; c < chunks; ++c) {
+      const std::vector<size_t> &sets = setsOf(c);
+      if (c == 0)
+        setsByChunk.push_back({sets.front()});
+      else if (c + 1 == chunks)
+        setsByChunk.push_back({sets.back()});
+      else
+        setsByChunk.emplace_back(sets.begin(), sets.end());
+    }
     for (const HomesRow &row : problem.rows) {
       std::vector<double> &list = single.emplace_back(chunks, kNever);
       double &cut = cuts.emplace_back(0);
       for (size_t c = 0; c < chunks; ++c) {
-        std::vector<size_t> sets = setsOf(c);
-        if (c == 0)
-          sets = {sets.front()};
-        else if (c + 1 == chunks)
-          sets = {sets.back()};
-        llvm::sort(sets);
-        sets.erase(llvm::unique(sets), sets.end());
-        for (size_t set : sets)
+        for (size_t set : setsByChunk[c])
           list[c] = std::min(list[c], leastOf(row, c, set));
         if (c + 1 == chunks)
           continue;

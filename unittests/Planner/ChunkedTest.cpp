@@ -363,7 +363,10 @@ TEST(Chunked, busy_bound_has_messages) {
       options.schedule = &scheduleNamed(name);
       options.pipelineDegree = 4;
       options.microBatches = microBatches;
-      expectBoundNear(*model, cluster, options, 0.94);
+      // With few micro-batches uneven chunks are faster, whose step is longer
+      // than what its busiest stage does.
+      expectBoundNear(*model, cluster, options,
+                      microBatches == 4 ? 0.89 : 0.94);
     }
 }
 

@@ -153,15 +153,15 @@ struct Case {
     std::string refusal;
     auto made =
         planner::Candidate::make(*model, *tables, shape, refusal, /*fewest=*/0,
-                                 /*transfers=*/true, points);
+                                 planner::Moves::All, points);
     EXPECT_TRUE(made) << refusal;
     return made;
   }
   /// The fastest pipeline that keeps all, as if memory were endless.
   std::optional<Fastest> fastest() {
     std::string refusal;
-    auto unbound = planner::Candidate::makeUnbound(*model, *tables, shape,
-                                                   refusal, /*transfers=*/true);
+    auto unbound = planner::Candidate::makeUnbound(
+        *model, *tables, shape, refusal, planner::Moves::All);
     EXPECT_TRUE(unbound) << refusal;
     if (!unbound)
       return std::nullopt;

@@ -157,6 +157,9 @@ struct PlannerOptions {
   /// need not be found. With chunks, nor do those that are not likely to become
   /// as fast; the outcome is infeasible if there is no other.
   std::optional<double> samplesPerSecondKnown;
+
+  /// Returns true once `cancellation` is requested.
+  bool isLate() const { return cancellation && cancellation->requested(); }
 };
 
 /// Names of the spaces that plan() accepts; those of published planners are
@@ -166,12 +169,9 @@ std::vector<std::string> plannerSpaces();
 /// Another shape than the plan's: its optimum, or a bound that proves that it
 /// is no better, by the formula that is searched.
 struct RunnerUp {
-  int64_t batch = 0, pipelineDegree = 1, microBatches = 1;
-  /// Layers per stage where the optimum is known.
-  std::vector<int64_t> partition;
-  double iterationMs = 0; ///< at least, if not exact
+  int64_t pipelineDegree = 1, microBatches = 1;
+  double iterationMs = 0; ///< of the optimum, or at least
   double samplesPerSecond = 0;
-  bool exact = false;
 };
 
 struct PlannerResult {

@@ -73,11 +73,6 @@ struct KeptSet {
   bool operator==(const KeptSet &other) const = default;
 };
 
-/// The operations that backward has to compute again if these values are kept,
-/// ascending; nothing if one of them must not run twice.
-std::optional<std::vector<size_t>>
-remadeOperations(const KeptProblem &problem, llvm::ArrayRef<size_t> kept);
-
 /// Bytes and time of keeping these values; nothing if backward needs others
 /// besides, or if one of them may not be kept.
 std::optional<KeptSet> priceKept(const KeptProblem &problem,

@@ -88,6 +88,8 @@ struct PipelineStage {
   int64_t hostMemory = kAnyBytes;
   /// Its last output may wait in the transient region.
   bool sendsFromTransient = false;
+
+  bool operator==(const PipelineStage &other) const = default;
 };
 
 /// The costs of a cut: the sender of the activation pays the one, the sender of
@@ -260,7 +262,6 @@ public:
   PipelineSearch(const PipelineProblem &problem, SharedStageClasses &shared,
                  Picoseconds atLeast);
   ~PipelineSearch();
-  PipelineSearch(PipelineSearch &&other) noexcept;
 
   /// A proven lower bound; kNoBound if nothing fits for sure. Grows with failed
   /// attempts.

@@ -29,8 +29,8 @@
 // no more than the largest, M_d no more than M_h, and what fits pays no
 // positive price. Under prices the layers are a chain again and no two of its
 // options depend on each other, so that this least is found in O(chunks x
-// layers x layers). Weights and prices are improved by subgradients.
-// docs/search.md, "Chunks".
+// layers). Weights and prices are improved by means of
+// subgradients. docs/search.md, "Chunks".
 //
 //===----------------------------------------------------------------------===//
 
