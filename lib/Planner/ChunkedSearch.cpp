@@ -10,11 +10,12 @@
 // pipelines of whole stages (docs/search.md) does not carry over. Here every
 // shape (pipeline degree, micro-batches) starts from one strategy for all
 // layers, cut into chunks of the least largest time, or of stages that take the
-// same time; where a stage does not fit, its layers are recomputed; and the
-// best of these is improved kind of layer by kind of layer, and cut by cut. All
-// plans are priced by evaluate(), so what is returned fits and takes what is
-// said. How much faster others may be is told by bounds of every shape
-// (ChunkedProblem.h), whether plans were found or not.
+// same time; where a stage does not fit, its layers are recomputed, or have a
+// point; and the best of these is improved kind of layer by kind of layer, and
+// by layers that move to other chunks. All plans are priced by evaluate(), so
+// what is returned fits and takes what is said. How much faster others may be
+// is told by bounds of every shape (ChunkedProblem.h), whether plans were found
+// or not.
 //
 //===----------------------------------------------------------------------===//
 
@@ -37,6 +38,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <set>
 #include <tuple>
 
@@ -64,6 +66,13 @@ constexpr unsigned kRounds = 150;
 /// Rounds where chunks are given, and the number of turns of these and options.
 constexpr unsigned kRoundsOfTurn = 60;
 constexpr int kTurns = 3;
+/// The work of branching in all shapes: options of layers that nodes look at,
+/// by chunk.
+constexpr size_t kMostWork = 400'000;
+/// Branching ends once so many nodes have raised the bound by less than this
+/// part.
+constexpr int kIdleNodes = 24;
+constexpr double kLeastRise = 1e-4;
 
 class ChunkedSearch {
 public:
@@ -80,7 +89,7 @@ public:
 
   Expected<PlannerResult> run() {
     // Points come where they help, and where nothing fits without.
-    tryInitialPlans(/*points=*/space.fixed.has_value());
+    tryInitialPlans(/*points=*/false);
     if (!best && !anyBelowCutoff && !space.fixed && space.points > 0)
       tryInitialPlans(/*points=*/true);
     if (!best && anyBelowCutoff) {
@@ -90,6 +99,7 @@ public:
       log(behind.reason);
       log(Twine(tried) + " plans priced");
       boundShapes();
+      branchShapes();
       PlannerResult none{std::move(behind), decisions};
       none.leastMs = leastMs();
       return none;
@@ -102,10 +112,14 @@ public:
                        options.microBatches && options.batch &&
                        space.pipelineDegrees.size() == 1;
     if (!given || options.boundsGivenPlan) {
+      boundShapes();
       if (space.points > 0)
         localSearch(/*points=*/false);
-      boundShapes();
+      for (const BoundedShape &shape : shapes)
+        if (shape.search.least() < limitSeconds())
+          tryPrices(*shape.problem, shape.plan);
       localSearch(/*points=*/true);
+      branchShapes();
     }
     // Shapes that take long to list were listed for the times of others.
     if (lists() && !listsEach(best->plan())) {
@@ -159,32 +173,46 @@ private:
     return list;
   }
 
-  void addInitialPlans(int64_t batch, int64_t degree, bool points) {
-    if (degree * chunks > layers) {
-      reason = "model '" + model.name() + "' has " + std::to_string(layers) +
-               " layers, fewer than the " + std::to_string(degree * chunks) +
-               " chunks";
-      return;
-    }
-    std::vector<Strategy> strategies =
-        space.strategies(cluster.deviceCount() / degree);
-    for (int64_t microBatches : divisors(batch)) {
-      if (options.microBatches && microBatches != *options.microBatches)
-        continue;
-      if (Error refused = options.schedule->check(ScheduleShape::of(
-              degree, microBatches, chunks, options.offload))) {
-        reason = toString(std::move(refused));
+  /// Calls `visit` with the pipeline degree, the micro-batches and the
+  /// strategies of all shapes of a batch.
+  void
+  forEachShape(int64_t batch,
+               function_ref<void(int64_t, int64_t, ArrayRef<Strategy>)> visit) {
+    for (int64_t degree : space.pipelineDegrees) {
+      if (degree * chunks > layers) {
+        reason = "model '" + model.name() + "' has " + std::to_string(layers) +
+                 " layers, fewer than the " + std::to_string(degree * chunks) +
+                 " chunks";
         continue;
       }
-      int64_t samples = batch / microBatches;
+      std::vector<Strategy> strategies =
+          space.strategies(cluster.deviceCount() / degree);
+      for (int64_t microBatches : divisors(batch)) {
+        if (stopped() || strategies.empty())
+          break;
+        if (options.microBatches && microBatches != *options.microBatches)
+          continue;
+        if (Error refused = options.schedule->check(ScheduleShape::of(
+                degree, microBatches, chunks, options.offload)))
+          reason = toString(std::move(refused));
+        else
+          visit(degree, microBatches, strategies);
+      }
+    }
+  }
+
+  /// Adds the plans of one strategy each, with a point if `points`.
+  void addInitialPlans(int64_t batch, bool points) {
+    forEachShape(batch, [&](int64_t degree, int64_t microBatches,
+                            ArrayRef<Strategy> strategies) {
       for (const Strategy &strategy : strategies) {
         if (stopped())
           return;
         // Recomputation comes where it must.
-        if ((!space.fixed && strategy.checkpoint()) ||
-            (!points && strategy.point() > 0))
+        if (!space.fixed &&
+            (strategy.checkpoint() || (strategy.point() > 0) != points))
           continue;
-        if (!strategy.divides(samples))
+        if (!strategy.divides(batch / microBatches))
           continue;
         InitialPlan initial{
             0, initialPlans.size(), batch, microBatches, degree, strategy};
@@ -192,7 +220,7 @@ private:
                         static_cast<double>(batch);
         initialPlans.push_back(std::move(initial));
       }
-    }
+    });
   }
 
   /// A plan without a partition: one strategy for all layers of a shape.
@@ -245,8 +273,7 @@ private:
   /// first in the space.
   void tryInitialPlans(bool points) {
     for (int64_t batch : batches())
-      for (int64_t degree : space.pipelineDegrees)
-        addInitialPlans(batch, degree, points);
+      addInitialPlans(batch, points);
     llvm::sort(initialPlans, [](const InitialPlan &a, const InitialPlan &b) {
       return std::tie(a.least, a.number) < std::tie(b.least, b.number);
     });
@@ -254,16 +281,14 @@ private:
       if (stopped() ||
           (best && initial.least * best->plan().samplesPerSecond > 1))
         break;
-      if (isBelowCutoff(1 / initial.least)) {
-        anyBelowCutoff = true;
+      if (isBelowCutoff(1 / initial.least))
         break;
-      }
       atInitialPlan = initial.number;
       Plan plan = planOf(initial);
-      // There is no time to see how little is enough.
-      bool timedOut = options.isLate();
-      for (size_t l = 0; l < plan.layers.size() && timedOut && recomputes; ++l)
-        if (mayChange(l))
+      // Once time is up, all layers are recomputed at once.
+      bool isLate = options.isLate() && recomputes;
+      for (size_t l = 0; l < plan.layers.size(); ++l)
+        if (isLate && mayChange(l))
           plan.layers[l].strategy =
               plan.layers[l].strategy.withCheckpoint(true);
       tryInitialPlan(std::move(plan));
@@ -298,57 +323,86 @@ private:
   }
 
   /// A lower bound of all plans for the batch, as far as it was looked for.
-  double leastMs() const { return isBounded ? leastSeconds * 1e3 : 0; }
-  /// The seconds above which no plan for a batch needs a bound: the best plan's
-  /// seconds, or what is known.
-  double limitSeconds(int64_t batch) const {
+  double leastMs() const {
+    if (!bounded)
+      return 0;
+    double least = *bounded;
+    for (const BoundedShape &shape : shapes)
+      least = std::min(least, shape.search.least());
+    return least * 1e3;
+  }
+  /// The batch whose plans are bounded.
+  int64_t batchOfBounds() const {
+    return best ? best->plan().batch
+                : options.batch.value_or(options.batchStep);
+  }
+  /// The seconds above which no plan for the batch needs a bound: the best
+  /// plan's seconds, or what is known.
+  double limitSeconds() const {
     double rate = std::max(best ? best->plan().samplesPerSecond : 0,
                            options.samplesPerSecondKnown.value_or(0));
-    return static_cast<double>(batch) / rate;
+    return static_cast<double>(batchOfBounds()) / rate;
   }
 
-  /// Bounds what any plan of the chosen batch takes, shape by shape, and tries
-  /// what weights and prices make of each.
+  /// A shape as plain data, and what its plans take at least.
+  struct BoundedShape {
+    BoundedShape(Plan plan, ChunkedProblem made, double limit)
+        : plan(std::move(plan)),
+          problem(std::make_unique<ChunkedProblem>(std::move(made))),
+          search(problem->homes, limit, kRounds) {}
+
+    Plan plan;
+    std::unique_ptr<ChunkedProblem> problem; ///< the search refers to it
+    HomesSearch search;
+  };
+
+  /// Bounds what any plan of the batch takes, shape by shape, and keeps the
+  /// shapes that may have a faster one.
   void boundShapes() {
-    int64_t batch =
-        best ? best->plan().batch : options.batch.value_or(options.batchStep);
-    for (int64_t degree : space.pipelineDegrees) {
-      if (degree * chunks > layers)
-        continue;
-      for (int64_t microBatches : divisors(batch)) {
-        if (stopped())
-          return;
-        if (options.microBatches && microBatches != *options.microBatches)
-          continue;
-        if (Error refused = options.schedule->check(ScheduleShape::of(
-                degree, microBatches, chunks, options.offload))) {
-          consumeError(std::move(refused));
-          continue;
-        }
-        std::vector<Strategy> strategies =
-            space.strategies(cluster.deviceCount() / degree);
-        if (strategies.empty())
-          continue;
-        Plan shape =
-            planOf({0, 0, batch, microBatches, degree, strategies.front()});
-        std::optional<ChunkedProblem> problem =
-            ChunkedProblem::make(model, cluster, options, space, shape, bound);
-        if (!problem)
-          continue;
-        double limit = limitSeconds(batch);
-        HomesBound found = boundHomes(problem->homes, limit, kRounds);
-        leastSeconds = std::min({leastSeconds, found.least, limit});
-        if (best && found.least < limit)
-          tryPrices(std::move(*problem), shape);
-      }
+    const double limit = limitSeconds();
+    int64_t batch = batchOfBounds();
+    forEachShape(batch, [&](int64_t degree, int64_t microBatches,
+                            ArrayRef<Strategy> strategies) {
+      Plan plan =
+          planOf({0, 0, batch, microBatches, degree, strategies.front()});
+      std::optional<ChunkedProblem> problem =
+          ChunkedProblem::make(model, cluster, options, space, plan, bound);
+      if (!problem)
+        return;
+      BoundedShape shape(std::move(plan), std::move(*problem), limit);
+      if (shape.search.least() < limit)
+        shapes.push_back(std::move(shape));
+    });
+    if (!stopped())
+      bounded = limit;
+  }
+
+  /// Branches in the shape with the least bound, as long as that helps.
+  void branchShapes() {
+    size_t work = 0;
+    double before = 0;
+    for (int idle = 0; !shapes.empty() && work < kMostWork && !stopped();) {
+      BoundedShape &least =
+          *std::ranges::min_element(shapes, {}, [](const BoundedShape &shape) {
+            return shape.search.least();
+          });
+      idle = least.search.least() > before * (1 + kLeastRise) ? 0 : idle + 1;
+      if (idle == 0)
+        before = least.search.least();
+      if (idle > kIdleNodes || !least.search.branch(limitSeconds()))
+        return;
+      const HomesProblem &homes = least.problem->homes;
+      size_t choices = homes.layerCount();
+      for (const std::vector<HomesOption> &set : homes.optionSets)
+        choices += set.size();
+      work += homes.chunks.size() * choices;
     }
-    isBounded = true;
   }
 
   /// Plans of a shape by prices: options for chunks that are balanced, and
   /// chunks balanced for these options, in turns.
-  void tryPrices(ChunkedProblem problem, const Plan &shape) {
-    HomesProblem &homes = problem.homes;
+  void tryPrices(const ChunkedProblem &problem, const Plan &shape) {
+    HomesProblem homes = problem.homes;
     std::vector<int64_t> sizes =
         options.partition.empty()
             ? evenPartition(layers, shape.pipelineDegree * chunks)
@@ -357,14 +411,15 @@ private:
       homes.partition = sizes;
       double limit =
           static_cast<double>(shape.batch) / best->plan().samplesPerSecond;
-      HomesBound found = boundHomes(homes, 2 * limit, kRoundsOfTurn);
-      if (found.solutions.empty())
+      std::vector<HomesSolution> solutions =
+          HomesSearch(homes, 2 * limit, kRoundsOfTurn).solutions();
+      if (solutions.empty())
         return;
-      // Layers' strategies, and their times, by the last one: the best.
+      // The best solution comes last: its times are what is balanced.
       Plan plan = shape;
       setPartition(plan, sizes);
       std::vector<Picoseconds> times;
-      for (const HomesSolution &solution : reverse(found.solutions)) {
+      for (const HomesSolution &solution : reverse(solutions)) {
         times.clear();
         for (auto [chunk, size] : enumerate(sizes))
           for (int64_t i = 0; i < size; ++i) {
@@ -445,31 +500,28 @@ private:
   }
 
   /// Prices a plan; while a stage does not fit, half of its layers that keep
-  /// their values are recomputed, and once it fits as few of them as may be.
-  /// Whether it is the best one now.
+  /// their values are recomputed, and once it fits as few of them as may be, or
+  /// layers have a point. Whether it is the best one now.
   bool offer(Plan plan) {
+    // What another plan's layers keep, and where, is not known of this one's.
+    plan.offload = options.offload;
+    for (PlanLayer &layer : plan.layers)
+      layer.kept.reset();
+    if (!isWorthwhile(plan, bound.leastSeconds(plan)))
+      return false;
+    const std::vector<PlanLayer> given = plan.layers;
     // Every stage has what it takes beyond its budget, as far as it is known,
     // the layers that are recomputed, and the last ones of these.
     std::vector<std::optional<int64_t>> excess(plan.stages.size());
     std::vector<std::vector<size_t>> recomputed(plan.stages.size()),
         added(plan.stages.size());
     while (!stopped()) {
-      // Recomputation only adds to it.
-      if (!isWorthwhile(plan, bound.leastSeconds(plan)))
-        return false;
       ++tried;
       int64_t most = 0;
       std::optional<size_t> worst;
       for (size_t s = 0; s < excess.size(); ++s) {
-        if (!excess[s]) {
-          Expected<int64_t> found = stageExcess(
-              model, cluster, plan, static_cast<int64_t>(s), options.memory);
-          if (!found) {
-            reason = toString(found.takeError());
-            return false;
-          }
-          excess[s] = *found;
-        }
+        if (!excess[s] && !(excess[s] = excessOf(plan, s)))
+          return false;
         if (*excess[s] > most) {
           most = *excess[s];
           worst = s;
@@ -477,11 +529,11 @@ private:
       }
       if (!worst) {
         for (size_t s = 0; s < added.size(); ++s) {
-          if (!keepMore(plan, s, added[s]))
-            return false;
-          keepPoints(plan, s, recomputed[s]);
+          keepMore(plan, given, s, added[s]);
+          keepPoints(plan, given, s, recomputed[s]);
         }
-        return price(std::move(plan));
+        return isWorthwhile(plan, bound.leastSeconds(plan)) &&
+               price(std::move(plan));
       }
       if (!best && !options.samplesPerSecondKnown &&
           (!closest || most < closest->neededBytes - closest->availableBytes)) {
@@ -510,6 +562,17 @@ private:
     return false;
   }
 
+  /// The bytes that a stage takes beyond its budget; nothing, and the reason,
+  /// if a layer cannot have its strategy.
+  std::optional<int64_t> excessOf(const Plan &plan, size_t stage) {
+    Expected<int64_t> found = stageExcess(
+        model, cluster, plan, static_cast<int64_t>(stage), options.memory);
+    if (found)
+      return *found;
+    reason = toString(found.takeError());
+    return std::nullopt;
+  }
+
   /// Half of the layers of a stage that keep their values recompute them; which
   /// ones, none if there is none.
   std::vector<size_t> recomputeMore(Plan &plan, size_t stage) const {
@@ -525,35 +588,41 @@ private:
     return keeping;
   }
 
-  /// Lets the last of the layers without whose recomputation a stage does not
-  /// fit keep their values after all, as many as fit. False after an error.
-  bool keepMore(Plan &plan, size_t stage, ArrayRef<size_t> added) {
-    // Recomputed layers: too few, and enough.
-    size_t few = 0, enough = added.size();
-    auto recompute = [&](size_t count) {
-      for (size_t i = 0; i < added.size(); ++i) {
-        Strategy &strategy = plan.layers[added[i]].strategy;
-        strategy = strategy.withCheckpoint(i < count);
+  /// Gives the first ones of a stage's layers what `with` makes of their given
+  /// strategies, and the others these: as few as fit. False if not all do.
+  bool giveFewest(Plan &plan, ArrayRef<PlanLayer> given, size_t stage,
+                  ArrayRef<size_t> layers,
+                  function_ref<Strategy(const Strategy &)> with) {
+    auto fits = [&](size_t count) {
+      for (auto [i, layer] : enumerate(layers)) {
+        const Strategy &own = given[layer].strategy;
+        plan.layers[layer].strategy = i < count ? with(own) : own;
       }
+      std::optional<int64_t> excess = excessOf(plan, stage);
+      return excess && *excess <= 0;
     };
+    size_t few = 0, enough = layers.size();
+    if (layers.empty() || !fits(enough))
+      return false;
     while (few + 1 < enough && !stopped()) {
       size_t middle = few + (enough - few) / 2;
-      recompute(middle);
-      Expected<int64_t> found = stageExcess(
-          model, cluster, plan, static_cast<int64_t>(stage), options.memory);
-      if (!found) {
-        reason = toString(found.takeError());
-        return false;
-      }
-      (*found > 0 ? few : enough) = middle;
+      (fits(middle) ? enough : few) = middle;
     }
-    recompute(enough);
-    return true;
+    return fits(enough);
+  }
+
+  /// Lets the last of the layers without whose recomputation a stage does not
+  /// fit keep their values after all, as many as fit.
+  void keepMore(Plan &plan, ArrayRef<PlanLayer> given, size_t stage,
+                ArrayRef<size_t> added) {
+    giveFewest(plan, given, stage, added,
+               [](const Strategy &own) { return own.withCheckpoint(true); });
   }
 
   /// Gives a stage a point in place of the layers that are recomputed, to as
   /// few layers as must have it, where its layers take less time with one.
-  void keepPoints(Plan &plan, size_t stage, ArrayRef<size_t> recomputed) {
+  void keepPoints(Plan &plan, ArrayRef<PlanLayer> given, size_t stage,
+                  ArrayRef<size_t> recomputed) {
     if (space.points == 0 || recomputed.empty())
       return;
     auto secondsOf = [&](const Plan &some) {
@@ -568,33 +637,16 @@ private:
     };
     std::vector<size_t> may(recomputed);
     for (size_t layer : plan.stages[stage].layers())
-      if (const Strategy &own = plan.layers[layer].strategy;
+      if (const Strategy &own = given[layer].strategy;
           !own.checkpoint() && own.point() == 0 && mayChange(layer) &&
           !is_contained(recomputed, layer))
         may.push_back(layer);
     Plan other = plan;
     double least = secondsOf(plan);
     for (int64_t point = 1; point <= space.points && !stopped(); ++point) {
-      auto fits = [&](size_t count) {
-        for (auto [i, layer] : enumerate(may)) {
-          Strategy &own = other.layers[layer].strategy;
-          own = i < count ? own.withPoint(point) : own.withCheckpoint(false);
-        }
-        Expected<int64_t> excess = stageExcess(
-            model, cluster, other, static_cast<int64_t>(stage), options.memory);
-        if (excess)
-          return *excess <= 0;
-        consumeError(excess.takeError());
-        return false;
-      };
-      if (!fits(may.size()))
-        continue;
-      size_t few = 0, enough = may.size();
-      while (few + 1 < enough) {
-        size_t middle = few + (enough - few) / 2;
-        (fits(middle) ? enough : few) = middle;
-      }
-      if (!fits(enough))
+      if (!giveFewest(other, given, stage, may, [&](const Strategy &own) {
+            return own.withPoint(point);
+          }))
         continue;
       double seconds = secondsOf(other);
       if (seconds >= least)
@@ -651,19 +703,13 @@ private:
     }
     auto batch = static_cast<double>(plan.batch);
     double least = leastStepSeconds(*input);
-    if (isBelowCutoff(batch / least)) {
-      anyBelowCutoff = true;
-      return true;
-    }
-    if (least * 1e3 > worthMs)
+    if (isBelowCutoff(batch / least) || least * 1e3 > worthMs)
       return true;
     std::optional<double> coarse = coarseMs(*input);
     if (!coarse)
       return false;
-    if (isBelowCutoff(1e3 * batch * kCoarseness / *coarse)) {
-      anyBelowCutoff = true;
+    if (isBelowCutoff(1e3 * batch * kCoarseness / *coarse))
       return true;
-    }
     if (atInitialPlan)
       return *coarse > worthMs * kCoarseness;
     if (!coarseBestMs) {
@@ -708,10 +754,8 @@ private:
 
   bool take(PlannerResult result) {
     const Plan &plan = result.plan();
-    if (isBelowCutoff(plan.samplesPerSecond)) {
-      anyBelowCutoff = true;
+    if (isBelowCutoff(plan.samplesPerSecond))
       return false;
-    }
     if (best) {
       double rate = best->plan().samplesPerSecond;
       bool isFirst =
@@ -727,18 +771,20 @@ private:
     return true;
   }
 
-  /// Returns true if a rate is too far below what another schedule has.
-  bool isBelowCutoff(double samplesPerSecond) const {
-    return options.samplesPerSecondKnown &&
-           samplesPerSecond * kCutoffSlack < *options.samplesPerSecondKnown;
+  /// Returns true if a rate is too far below what another schedule has; then
+  /// plans were left out by what is known.
+  bool isBelowCutoff(double samplesPerSecond) {
+    bool isBelow =
+        options.samplesPerSecondKnown &&
+        samplesPerSecond * kCutoffSlack < *options.samplesPerSecondKnown;
+    anyBelowCutoff |= isBelow;
+    return isBelow;
   }
   /// Returns true if a plan that takes at least so long can be the best one.
   bool isWorthwhile(const Plan &plan, double leastSeconds) {
     auto batch = static_cast<double>(plan.batch);
-    if (isBelowCutoff(batch / leastSeconds)) {
-      anyBelowCutoff = true;
+    if (isBelowCutoff(batch / leastSeconds))
       return false;
-    }
     if (!best)
       return true;
     double least = leastSeconds * best->plan().samplesPerSecond;
@@ -775,22 +821,27 @@ private:
             better |= offer(std::move(plan));
         }
       better |= moveCuts();
-      if (recomputes && !stopped())
-        better |= offer(keepingAll(best->plan()));
+      if (std::optional<Plan> keeping = keepingAll(best->plan()))
+        better |= offer(std::move(*keeping));
     }
   }
 
-  /// The best plan's layers keep all of their values again, as far as that
-  /// fits: what is computed again may not be in the right places any more.
-  Plan keepingAll(Plan plan) const {
-    for (size_t l = 0; l < plan.layers.size(); ++l)
-      if (mayChange(l))
-        plan.layers[l].strategy = plan.layers[l].strategy.withCheckpoint(false);
-    return plan;
+  /// The plan with layers that keep all of their values, if that is another
+  /// one: what is computed again may not be in the right places any more.
+  std::optional<Plan> keepingAll(Plan plan) const {
+    bool changed = false;
+    for (size_t l = 0; l < plan.layers.size(); ++l) {
+      Strategy &own = plan.layers[l].strategy;
+      if (!mayChange(l) || (!own.checkpoint() && own.point() == 0))
+        continue;
+      own = own.withCheckpoint(false);
+      changed = true;
+    }
+    return changed ? std::optional(std::move(plan)) : std::nullopt;
   }
 
-  /// A layer more in one chunk and one less in another, where that helps: in
-  /// its neighbour, and in any other one of those of the slowest stage.
+  /// Moves a layer to another chunk, where that helps: from each chunk to its
+  /// neighbours, and from those of the slowest stage to any.
   bool moveCuts() {
     if (!options.partition.empty())
       return false;
@@ -803,9 +854,9 @@ private:
       --other[from], ++other[to];
       Plan plan = best->plan();
       setPartition(plan, other);
-      Plan keeping = keepingAll(plan);
+      std::optional<Plan> keeping = keepingAll(plan);
       bool isBetter = offer(std::move(plan));
-      if (recomputes && offer(std::move(keeping)))
+      if (keeping && offer(std::move(*keeping)))
         isBetter = true;
       if (isBetter) {
         sizes = other;
@@ -852,9 +903,9 @@ private:
   std::optional<PlannerResult> best;
   std::optional<double> coarseBestMs; ///< of `best`, once it was asked for
   std::optional<Infeasible> closest;  ///< that does not fit
-  /// A lower bound of the time of all plans, once all shapes were bounded.
-  double leastSeconds = std::numeric_limits<double>::infinity();
-  bool isBounded = false;
+  std::vector<BoundedShape> shapes; ///< those whose bounds are below the limit
+  /// The limit that shapes were bounded with, once all were.
+  std::optional<double> bounded;
   bool anyBelowCutoff = false; ///< plans were left out by what is known
   std::string reason;          ///< why the last shape was left out
   std::vector<std::string> decisions;

@@ -16,6 +16,7 @@
 #include <cmath>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -155,6 +156,10 @@ constexpr double kHomesRounding = 1 - 1e-9;
 /// The part of all that is added up, prices among it, that is taken off for it.
 constexpr double kPriceRounding = 1e-13;
 
+/// The first and the last layer that a chunk may end with, for all but the last
+/// one.
+using CutWindows = std::vector<std::pair<size_t, size_t>>;
+
 /// The least of a problem under weights of rows and prices of memory, by chunk
 /// whose slot may be the largest of its home.
 class PricedChain {
@@ -173,9 +178,10 @@ public:
     begins.resize(chunks, std::vector<size_t>(layers));
   }
 
-  /// The least sum; `prices` are seconds for all of a home's memory, by chunk,
-  /// and are not taken off.
-  double solve(ArrayRef<double> weights, ArrayRef<double> prices) {
+  /// The least sum of what has every cut in its window; `prices` are seconds
+  /// for all of a home's memory, by chunk, and are not taken off.
+  double solve(ArrayRef<double> weights, ArrayRef<double> prices,
+               const CutWindows &windows) {
     for (size_t c = 0; c < chunks; ++c)
       priceOptions(c, weights, prices);
     weighCuts(weights);
@@ -192,8 +198,8 @@ public:
         else if (c > 0 && l > 0 && least[c - 1][l - 1] < none)
           begin[l] = least[c - 1][l - 1] + cutCost(c - 1, l - 1) - before[c][l];
       }
-      // The layers that the chunk may begin with are a window that only moves
-      // on: of those in it, the ones that no later one is less than.
+      // The layers that the chunk may begin with are a range that only moves
+      // on. `window` holds those of it that no later one costs less than.
       std::deque<size_t> window;
       size_t next = 0;
       for (size_t l = 0; l < layers; ++l) {
@@ -204,7 +210,9 @@ public:
         }
         while (!window.empty() && window.front() < earliest[c][l])
           window.pop_front();
-        bool can = !window.empty() && begin[window.front()] < none;
+        bool can = !window.empty() && begin[window.front()] < none &&
+                   (c + 1 == chunks ||
+                    (windows[c].first <= l && l <= windows[c].second));
         least[c][l] = can ? begin[window.front()] + before[c][l + 1] : none;
         begins[c][l] = can ? window.front() : l;
       }
@@ -212,6 +220,13 @@ public:
     return least[chunks - 1][layers - 1];
   }
 
+  /// The largest sum that was added up.
+  double magnitude() const {
+    double most = 0;
+    for (const std::vector<double> &sums : before)
+      most = std::max(most, sums.back());
+    return most;
+  }
   std::vector<int64_t> partition() const {
     if (!problem.partition.empty())
       return problem.partition;
@@ -348,6 +363,10 @@ constexpr size_t kMostKept = 3;
 constexpr unsigned kPatience = 5;
 /// The part of a new subgradient in the mean of them.
 constexpr double kMeanPart = 0.05;
+/// Rounds of a node that was branched to.
+constexpr unsigned kRoundsOfNode = 40;
+/// A cut whose layer varies by less than the root of this is settled.
+constexpr double kLeastSpread = 1e-6;
 
 /// The subgradient of weights whose sum stays 1, without those that would fall
 /// below 0: the rows less the mean of all that take part.
@@ -406,52 +425,93 @@ struct Multipliers {
   std::vector<double> weights, prices;
 };
 
-/// Improves multipliers from several starts. Steps go from the best ones so
-/// far along a mean of the subgradients, the later ones weighing more (the
-/// volume algorithm: Barahona and Anbil, "The volume algorithm: producing
-/// primal solutions with a subgradient method", Math. Program. 87, 2000).
-class Ascent {
-public:
-  /// `least`: a bound that is known.
-  Ascent(const HomesProblem &problem, double limit, double least)
-      : problem(problem), chain(problem, limit), given(limit), limit(limit),
-        least(least) {}
+/// The plans of a problem that have every cut in its window.
+struct Node {
+  CutWindows windows;
+  double least = 0;           ///< a bound of them
+  Multipliers start;          ///< the best ones so far
+  std::vector<double> ends;   ///< the mean of layers that chunks ended with
+  std::vector<double> spread; ///< and the mean of squares of what is apart
+};
 
-  /// Goes so many rounds from weights whose sum is 1, and no prices.
-  void run(std::vector<double> weights, unsigned rounds);
-  /// Whether the bound says all that there is to say.
-  bool isDone() const { return least >= limit; }
-  HomesBound bound() && {
-    HomesBound bound;
+/// Goes to the next value by its part in a mean of all.
+void mix(std::vector<double> &mean, ArrayRef<double> fresh, double part) {
+  mean.resize(fresh.size());
+  for (auto [old, each] : zip_equal(mean, fresh))
+    old += part * (each - old);
+}
+
+} // namespace
+
+/// Improves multipliers of nodes. Steps go from the best ones so far along a
+/// mean of the subgradients, the later ones weighing more (the volume
+/// algorithm: Barahona and Anbil, "The volume algorithm: producing primal
+/// solutions with a subgradient method", Math. Program. 87, 2000).
+class HomesSearch::Impl {
+public:
+  Impl(const HomesProblem &problem, double limit, unsigned rounds);
+
+  bool branch(double known);
+  double least() const {
     // Plans that were left out take at least as long as the one given.
-    bound.least = std::min(least, given);
-    bound.solutions = std::move(fitting);
-    append_range(bound.solutions, others);
+    double bound = given;
+    for (const Node &node : open)
+      bound = std::min(bound, node.least);
     return bound;
+  }
+  std::vector<HomesSolution> solutions() const {
+    std::vector<HomesSolution> all = fitting;
+    append_range(all, others);
+    return all;
   }
 
 private:
+  /// Improves the node's bound in so many rounds, from weights whose sum is 1.
+  void ascend(Node &node, Multipliers from, unsigned rounds);
   /// The bound under multipliers, and what its solution sums up to. Nothing if
-  /// no solution takes less than the limit that was given.
-  std::optional<double> boundBy(const Multipliers &at, Sums &sums);
+  /// no solution of the node takes less than the limit that was given.
+  std::optional<double> boundBy(const Multipliers &at, Node &node, Sums &sums,
+                                std::vector<double> &ends);
 
   const HomesProblem &problem;
   PricedChain chain;
   const double given;
   double limit;     ///< the longest row of the best solution that fits
-  double least;     ///< the best bound
   double scale = 0; ///< seconds of a solution
+  std::vector<Node> open;
   std::vector<HomesSolution> fitting, others;
 };
 
-std::optional<double> Ascent::boundBy(const Multipliers &at, Sums &sums) {
-  double value = chain.solve(at.weights, at.prices);
-  if (!std::isfinite(value)) {
-    least = given;
+HomesSearch::Impl::Impl(const HomesProblem &problem, double limit,
+                        unsigned rounds)
+    : problem(problem), chain(problem, limit), given(limit), limit(limit) {
+  const std::vector<HomesRow> &rows = problem.rows;
+  auto isFirst = [](const HomesRow &row) { return !row.isOther; };
+  auto firsts = static_cast<double>(llvm::count_if(rows, isFirst));
+  auto all = static_cast<double>(rows.size());
+  Node root;
+  root.windows.assign(problem.chunks.size() - 1, {0, problem.layerCount() - 1});
+  root.least = boundByWholeLayers(problem, limit);
+  // A start that all rows share loses much where rows of one kind are all that
+  // counts, and one of the first kind alone seldom leaves it.
+  std::vector<double> none(problem.chunks.size(), 0), ofFirsts;
+  for (const HomesRow &row : rows)
+    ofFirsts.push_back(isFirst(row) ? 1 / firsts : 0);
+  if (firsts > 0)
+    ascend(root, {std::move(ofFirsts), none}, rounds);
+  if (firsts < all)
+    ascend(root, {std::vector<double>(rows.size(), 1 / all), none}, rounds);
+  open.push_back(std::move(root));
+}
+
+std::optional<double> HomesSearch::Impl::boundBy(const Multipliers &at,
+                                                 Node &node, Sums &sums,
+                                                 std::vector<double> &ends) {
+  double value = chain.solve(at.weights, at.prices, node.windows);
+  if (value == std::numeric_limits<double>::infinity())
     return std::nullopt;
-  }
   // Prices may be so much larger than what is left that they round it.
-  double gross = value;
+  double gross = value + chain.magnitude();
   for (double price : at.prices) {
     value -= price;
     gross += price;
@@ -459,6 +519,9 @@ std::optional<double> Ascent::boundBy(const Multipliers &at, Sums &sums) {
   std::vector<int64_t> sizes = chain.partition();
   std::vector<uint32_t> choice = chain.choice(sizes);
   sums = sumsOf(problem, sizes, choice);
+  ends.clear();
+  for (double end = -1; int64_t size : ArrayRef(sizes).drop_back())
+    ends.push_back(end += static_cast<double>(size));
   HomesSolution solution =
       toSolution(problem, sums, std::move(sizes), std::move(choice));
   if (scale == 0)
@@ -467,33 +530,35 @@ std::optional<double> Ascent::boundBy(const Multipliers &at, Sums &sums) {
   if (fits)
     limit = std::min(limit, solution.longest);
   keep(fits ? fitting : others, std::move(solution));
-  least = std::max(least, value * kHomesRounding - kPriceRounding * gross);
+  node.least =
+      std::max(node.least, value * kHomesRounding - kPriceRounding * gross);
   return value;
 }
 
-void Ascent::run(std::vector<double> weights, unsigned rounds) {
-  Multipliers best{std::move(weights),
-                   std::vector<double>(problem.chunks.size(), 0)};
-  Multipliers at = best;
-  std::vector<double> meanRows, meanSlopes;
+void HomesSearch::Impl::ascend(Node &node, Multipliers from, unsigned rounds) {
+  Multipliers best = std::move(from), at = best;
+  std::vector<double> meanRows, meanSlopes, ends, apart;
   double step = 1, most = -std::numeric_limits<double>::infinity(), target = 0;
   unsigned waited = 0;
-  for (unsigned round = 0; round < rounds && !isDone(); ++round) {
+  for (unsigned round = 0; round < rounds && node.least < limit; ++round) {
     Sums sums;
-    std::optional<double> value = boundBy(at, sums);
-    if (!value)
+    std::optional<double> value = boundBy(at, node, sums, ends);
+    if (!value) {
+      node.least = given;
       return;
-    // Weights are in rows of `scale` seconds, prices in as many.
+    }
+    // The unit of a weight is 1, that of a price is `scale` seconds.
     std::vector<double> slopes;
     for (auto [chunk, bytes] : enumerate(sums.bytes))
       slopes.push_back(scale * (bytes / memoryOf(problem, chunk) - 1));
-    auto mix = [&](std::vector<double> &mean, ArrayRef<double> fresh) {
-      mean.resize(fresh.size());
-      for (auto [old, each] : zip_equal(mean, fresh))
-        old += (round == 0 ? 1 : kMeanPart) * (each - old);
-    };
-    mix(meanRows, sums.rows);
-    mix(meanSlopes, slopes);
+    double part = round == 0 ? 1 : kMeanPart;
+    mix(meanRows, sums.rows, part);
+    mix(meanSlopes, slopes, part);
+    mix(node.ends, ends, part);
+    apart.clear();
+    for (auto [end, mean] : zip_equal(ends, node.ends))
+      apart.push_back((end - mean) * (end - mean));
+    mix(node.spread, apart, part);
     if (*value > most) {
       most = *value;
       best = at;
@@ -512,7 +577,7 @@ void Ascent::run(std::vector<double> weights, unsigned rounds) {
       if (slope > 0 || price > 0)
         squares += slope * slope;
     if (squares <= 0)
-      return;
+      break;
     double length = step * (target - most) / squares;
     at = best;
     for (auto [weight, ascent] : zip_equal(at.weights, ascents))
@@ -521,27 +586,48 @@ void Ascent::run(std::vector<double> weights, unsigned rounds) {
     for (auto [price, slope] : zip_equal(at.prices, meanSlopes))
       price = std::max(0.0, price + length * slope * scale);
   }
+  node.start = std::move(best);
 }
 
-} // namespace
-
-HomesBound boundHomes(const HomesProblem &problem, double limit,
-                      unsigned rounds) {
-  const std::vector<HomesRow> &rows = problem.rows;
-  auto isFirst = [](const HomesRow &row) { return !row.isOther; };
-  auto firsts = static_cast<double>(llvm::count_if(rows, isFirst));
-  auto all = static_cast<double>(rows.size());
-  // A start that all rows share loses much where rows of one kind are all that
-  // counts, and one of the first kind alone seldom leaves it.
-  Ascent ascent(problem, limit, boundByWholeLayers(problem, limit));
-  std::vector<double> ofFirsts;
-  for (const HomesRow &row : rows)
-    ofFirsts.push_back(isFirst(row) ? 1 / firsts : 0);
-  if (firsts > 0)
-    ascent.run(std::move(ofFirsts), rounds);
-  if (firsts < all)
-    ascent.run(std::vector<double>(rows.size(), 1 / all), rounds);
-  return std::move(ascent).bound();
+bool HomesSearch::Impl::branch(double known) {
+  limit = std::min(limit, known);
+  auto node = std::ranges::min_element(open, {}, &Node::least);
+  if (node == open.end() || node->least >= limit || !problem.partition.empty())
+    return false;
+  // The cut that the bound mixes most.
+  std::optional<size_t> cut;
+  for (size_t c = 0; c < node->windows.size(); ++c)
+    if (node->windows[c].first < node->windows[c].second &&
+        node->spread[c] > kLeastSpread &&
+        (!cut || node->spread[c] > node->spread[*cut]))
+      cut = c;
+  if (!cut)
+    return false;
+  auto [first, last] = node->windows[*cut];
+  auto middle = std::clamp(static_cast<size_t>(std::max(0.0, node->ends[*cut])),
+                           first, last - 1);
+  Node parent = std::move(*node);
+  open.erase(node);
+  for (std::pair<size_t, size_t> window :
+       {std::pair{first, middle}, {middle + 1, last}}) {
+    Node child = parent;
+    child.windows[*cut] = window;
+    ascend(child, parent.start, kRoundsOfNode);
+    open.push_back(std::move(child));
+  }
+  return true;
 }
+
+HomesSearch::HomesSearch(const HomesProblem &problem, double limit,
+                         unsigned rounds)
+    : impl(std::make_unique<Impl>(problem, limit, rounds)) {}
+HomesSearch::HomesSearch(HomesSearch &&) noexcept = default;
+HomesSearch &HomesSearch::operator=(HomesSearch &&) noexcept = default;
+HomesSearch::~HomesSearch() = default;
+double HomesSearch::least() const { return impl->least(); }
+std::vector<HomesSolution> HomesSearch::solutions() const {
+  return impl->solutions();
+}
+bool HomesSearch::branch(double limit) { return impl->branch(limit); }
 
 } // namespace galvatron

@@ -156,9 +156,9 @@ double expectHomesHold(LayerModel &model, const Cluster &cluster,
                                         times);
       if (!problem)
         continue;
-      double least = boundHomes(problem->homes,
-                                std::numeric_limits<double>::infinity(), 60)
-                         .least;
+      double least = HomesSearch(problem->homes,
+                                 std::numeric_limits<double>::infinity(), 60)
+                         .least();
       for (int tries = 0; tries < 6; ++tries) {
         std::vector<int64_t> sizes(chunks * degree, 1);
         for (int64_t extra = chunks * degree; extra < layers; ++extra)

@@ -119,13 +119,14 @@ constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 TEST(SharedHomes, bounds_agree_with_brute_force) {
   int cases = std::getenv("GALVATRON_LONG") ? 10000 : 400;
   int solved = 0, found = 0;
-  std::vector<double> gaps, repaired;
+  std::vector<double> gaps, branched, repaired;
   for (int seed = 0; seed < cases; ++seed) {
     HomesProblem problem = randomProblem(static_cast<uint64_t>(seed));
     ASSERT_FALSE(problem.check());
     std::optional<HomesSolution> best = bruteforce::solveHomes(problem);
-    HomesBound bound = boundHomes(problem, kNoLimit, 120);
-    for (const HomesSolution &solution : bound.solutions) {
+    HomesSearch search(problem, kNoLimit, 120);
+    std::vector<HomesSolution> solutions = search.solutions();
+    for (const HomesSolution &solution : solutions) {
       HomesSolution again =
           evaluateHomes(problem, solution.partition, solution.choice);
       EXPECT_EQ(again.longest, solution.longest);
@@ -134,24 +135,34 @@ TEST(SharedHomes, bounds_agree_with_brute_force) {
     if (!best)
       continue;
     ++solved;
-    EXPECT_LE(bound.least, best->longest * (1 + 1e-12)) << "seed " << seed;
-    gaps.push_back(best->longest / bound.least - 1);
-    if (!bound.solutions.empty() && bound.solutions.front().fullness <= 1) {
+    EXPECT_LE(search.least(), best->longest * (1 + 1e-12)) << "seed " << seed;
+    gaps.push_back(best->longest / search.least() - 1);
+    if (!solutions.empty() && solutions.front().fullness <= 1) {
       ++found;
-      repaired.push_back(bound.solutions.front().longest / best->longest - 1);
+      repaired.push_back(solutions.front().longest / best->longest - 1);
       EXPECT_GE(repaired.back(), -1e-12);
     }
+    for (int nodes = 0; nodes < 40; ++nodes) {
+      double before = search.least();
+      if (!search.branch(best->longest))
+        break;
+      EXPECT_GE(search.least(), before);
+    }
+    EXPECT_LE(search.least(), best->longest * (1 + 1e-12)) << "seed " << seed;
+    branched.push_back(best->longest / search.least() - 1);
   }
-  std::sort(gaps.begin(), gaps.end());
-  std::sort(repaired.begin(), repaired.end());
+  for (std::vector<double> *list : {&gaps, &branched, &repaired})
+    std::sort(list->begin(), list->end());
   auto at = [](const std::vector<double> &list, double part) {
     return 100 * list[static_cast<size_t>(
                      part * static_cast<double>(list.size() - 1))];
   };
   printf("%d cases, %d have a plan, %d found without repair; gap of the bound "
-         "%.1f%% in the median, %.1f%% of 90%%, %.1f%% at most; plans %.1f%%, "
-         "%.1f%%, %.1f%% above the optimum\n",
+         "%.1f%% in the median, %.1f%% of 90%%, %.1f%% at most, and %.1f%%, "
+         "%.1f%%, %.1f%% branched; plans %.1f%%, %.1f%%, %.1f%% above the "
+         "optimum\n",
          cases, solved, found, at(gaps, 0.5), at(gaps, 0.9), at(gaps, 1),
+         at(branched, 0.5), at(branched, 0.9), at(branched, 1),
          at(repaired, 0.5), at(repaired, 0.9), at(repaired, 1));
   EXPECT_GT(solved, cases / 2);
   EXPECT_GT(found, solved * 3 / 4);
@@ -285,16 +296,16 @@ TEST(SharedHomes, one_home_is_exact) {
   problem.memory = {1000};
   problem.rows = {{{4}, {4}, {0.5}, {1}, {}, {}}};
   ASSERT_FALSE(problem.check());
-  HomesBound bound = boundHomes(problem, kNoLimit, 10);
-  EXPECT_NEAR(bound.least, 3 * (2 * 4 + 3 * 4 + 2 * 0.5 + 1), 1e-6);
+  EXPECT_NEAR(HomesSearch(problem, kNoLimit, 10).least(),
+              3 * (2 * 4 + 3 * 4 + 2 * 0.5 + 1), 1e-6);
   // 3 * (30 + 2 * 9) bytes do not fit: one layer takes the slower option.
   problem.memory = {130};
-  bound = boundHomes(problem, kNoLimit, 200);
-  ASSERT_FALSE(bound.solutions.empty());
+  HomesSearch search(problem, kNoLimit, 200);
+  ASSERT_FALSE(search.solutions().empty());
   std::optional<HomesSolution> best = bruteforce::solveHomes(problem);
   ASSERT_TRUE(best);
-  EXPECT_LE(bound.least, best->longest);
-  EXPECT_GT(bound.least, 3 * (2 * 4 + 3 * 4 + 2 * 0.5 + 1) + 1);
+  EXPECT_LE(search.least(), best->longest);
+  EXPECT_GT(search.least(), 3 * (2 * 4 + 3 * 4 + 2 * 0.5 + 1) + 1);
 }
 
 /// One row, one option a layer and given chunks: the bound is the row.
@@ -310,10 +321,10 @@ TEST(SharedHomes, messages_count_both_ways) {
   problem.partition = {1, 2};
   ASSERT_FALSE(problem.check());
   double row = 4 * 3 + 4 * 4 + 0.5 * 8 + 1 + 2 * (3 + 0.25 * 8) + 5 * 2 + 7 * 3;
-  EXPECT_NEAR(boundHomes(problem, kNoLimit, 10).least, row, 1e-6);
+  EXPECT_NEAR(HomesSearch(problem, kNoLimit, 10).least(), row, 1e-6);
   // The other cut is dearer.
   problem.partition.clear();
-  EXPECT_NEAR(boundHomes(problem, kNoLimit, 10).least, row, 1e-6);
+  EXPECT_NEAR(HomesSearch(problem, kNoLimit, 10).least(), row, 1e-6);
   EXPECT_EQ(bruteforce::solveHomes(problem)->longest, row);
 }
 

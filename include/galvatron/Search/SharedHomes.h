@@ -41,7 +41,7 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
+#include <memory>
 #include <vector>
 
 namespace galvatron {
@@ -111,19 +111,32 @@ HomesSolution evaluateHomes(const HomesProblem &problem,
                             std::vector<int64_t> partition,
                             std::vector<uint32_t> choice);
 
-struct HomesBound {
-  /// No solution that fits takes less, seconds; at most the limit, at which
-  /// nothing is known of what takes longer.
-  double least = 0;
+/// A branch and bound over where chunks end. A node is a problem whose cuts
+/// have windows; what no weights and prices tell apart are means of plans with
+/// other cuts, so that a node is divided at the cut that varies most.
+class HomesSearch {
+public:
+  /// Improves the bound of the whole problem, which has passed check() and
+  /// outlives the search, in so many rounds, or until it is above `limit`.
+  HomesSearch(const HomesProblem &problem, double limit, unsigned rounds);
+  HomesSearch(HomesSearch &&) noexcept;
+  HomesSearch &operator=(HomesSearch &&) noexcept;
+  ~HomesSearch();
+
+  /// No solution that fits takes less, seconds; at most the limit that was
+  /// given, at which nothing is known of what takes longer.
+  double least() const;
   /// Different solutions that weights and prices led to: those that fit first,
   /// then those that almost do; the fastest of each first.
-  std::vector<HomesSolution> solutions;
-};
+  std::vector<HomesSolution> solutions() const;
+  /// Divides the node with the least bound. False if that is no less than
+  /// `limit`, or no cut of it is open.
+  bool branch(double limit);
 
-/// Improves the bound in so many rounds, or until it is above `limit`. The
-/// problem has passed check().
-HomesBound boundHomes(const HomesProblem &problem, double limit,
-                      unsigned rounds);
+private:
+  class Impl;
+  std::unique_ptr<Impl> impl;
+};
 
 } // namespace galvatron
 
