@@ -45,6 +45,8 @@ public:
   std::string hash() const override { return layers.hash(); }
   std::string dtype() const override { return layers.dtype(); }
   bool exact() const override { return layers.exact(); }
+  bool splitsBackward() const override { return layers.splitsBackward(); }
+  std::vector<Tie> ties() const override { return layers.ties(); }
   size_t layerCount() const override { return layers.layerCount(); }
   std::string layerName(size_t layer) const override {
     return layers.layerName(layer);

@@ -82,40 +82,77 @@ constexpr Question kQuestions[] = {
     {"a pin", 8, 2, 4, 1e9, 16, 280, "1f1b", Question::Pinned},
     {"idle devices", 6, 1, 5, 1e9, 8, 4096, "1f1b", Question::Idle},
     {"many devices", 24, 16, 8, 5e9, 256, 2048, "1f1b", Question::Plain},
+    {"gpipe, gathers", 8, 4, 2, 1e9, 16, 400, "gpipe", Question::Gathered},
+    {"zb-h1, gathers", 8, 4, 2, 1e9, 16, 700, "zb-h1", Question::Gathered},
+    {"2bw, gathers", 8, 4, 2, 1e9, 16, 500, "2bw", Question::Gathered},
+    {"2bw, few", 9, 8, 1, 5e8, 4, 2000, "2bw", Question::Plain},
+    {"1f1b, few", 12, 8, 1, 2e9, 4, 1000, "1f1b", Question::Plain},
+    {"one node", 6, 1, 8, 1e9, 24, 300, "1f1b", Question::Gathered},
+    {"zb-v, gathers", 12, 2, 2, 1e9, 16, 700, "zb-v", Question::Gathered},
+    {"any home, chunks", 12, 2, 2, 1e9, 8, 300, "interleaved",
+     Question::Offloaded},
+    {"two types, sweep", 6, 2, 2, 1e9, 0, 600, "1f1b", Question::TwoTypes},
+    {"zb-h2, sweep", 6, 2, 2, 1e9, 0, 900, "zb-h2", Question::Plain},
+    {"a pin, chunks", 9, 1, 8, 1e9, 16, 400, "interleaved", Question::Pinned},
+    {"idle devices, prime", 8, 1, 7, 1e9, 12, 600, "1f1b", Question::Idle},
 };
 
-/// Of every question: milliseconds; percent by which a plan may be faster, and
-/// by the formula (-1: nothing is proven); steps; decisions; runners-up.
+/// Layers of which the last one has the parameters of the first, too.
+class TiedModel : public SameLayers {
+public:
+  using SameLayers::SameLayers;
+  std::vector<Tie> ties() const override {
+    return {{0, layerCount() - 1, int64_t(8) << 20}};
+  }
+};
+
+/// Of every question, summed up over three models, of which one is tied:
+/// milliseconds; percent by which a plan may be faster, and by the formula (-1:
+/// nothing is proven); steps; decisions; runners-up. Where nothing fits the
+/// milliseconds are 1,000,000, and the first percent is the part of the memory
+/// that is missing.
 constexpr std::array<double, 6> kExpected[] = {
-    {260.555, 0.2977, 0, 829, 23, 16},     // 1f1b
-    {262.0241, 0.5788, 0, 1010, 22, 16},   // little memory
-    {898.7079, 0.1083, 0, 3049, 26, 16},   // slow network
-    {369.6078, 1.119, 0, 563, 22, 16},     // gathers
-    {1247.2851, 0.0196, 0, 3243, 38, 16},  // gathers, many
-    {290.5749, 17.1127, 0, 1371, 23, 16},  // gpipe
-    {484.5157, 7.5952, 0, 6615, 17, 14},   // zb-h1
-    {493.2802, 13.5872, 0, 2751, 34, 16},  // zb-h2
-    {856.5077, 17.1718, -1, 0, 5, 0},      // interleaved
-    {1337.6299, 22.0436, -1, 0, 10, 0},    // interleaved, full
-    {694.3422, 18.0956, -1, 0, 10, 0},     // zb-v
-    {375.7523, 11.2109, 0, 2474, 88, 16},  // any schedule
-    {460.7702, 0.0043, 0, 3554, 18, 14},   // 2bw
-    {345.6601, 0, 0, 1801, 34, 16},        // 2bw, full
-    {666.5056, 6.1438, -1, 19436, 28, 16}, // zb-h1, full
-    {1119.6448, 5.4793, -1, 0, 9, 0},      // zb-v, full
-    {1218.3888, 29.6847, -1, 0, 8, 0},     // gathers of chunks
-    {802.0785, 3.1139, 0, 18594, 113, 16}, // any schedule, full
-    {580.2464, 0.0347, 0, 155, 46, 16},    // two types
-    {613.8502, 0.0287, 0, 527, 46, 16},    // two types, full
-    {299.5258, 45.617, -1, 297, 42, 11},   // any home
-    {280.9109, 3.9063, 0, 427, 14, 11},    // homes by layer
-    {891.6686, 0.0896, 0, 443, 104, 16},   // sweep
-    {1731.8285, -1, 0, 337, 102, 16},      // sweep, Eq. 9
-    {2411.2915, -1, 0, 1245, 268, 16},     // paper's rule
-    {1242.2754, -1, 0, 3879, 42, 16},      // Eq. 9
-    {264.6299, 0.391, 0, 1557, 7, 4},      // a pin
-    {130.898, 0, 0, 12, 10, 7},            // idle devices
-    {757.8534, 3.7452, 0, 924, 44, 16},    // many devices
+    {788.3625, 3.029, 0, 1451, 68, 48},       // 1f1b
+    {790.7337, 1.7532, 0, 2911, 66, 48},      // little memory
+    {2581.3581, 4.0175, 0, 4128, 79, 48},     // slow network
+    {955.5984, 2.8192, 0, 1134, 66, 48},      // gathers
+    {3077.6426, 0.9082, 0, 353622, 113, 48},  // gathers, many
+    {833.8068, 33.5234, 0, 1941, 68, 48},     // gpipe
+    {1569.9306, 39.9732, -1, 15995, 55, 42},  // zb-h1
+    {1518.8146, 61.9183, -1, 47852, 103, 48}, // zb-h2
+    {2383.3688, 46.9572, -3, 0, 23, 0},       // interleaved
+    {3461.8256, 39.225, -3, 0, 37, 0},        // interleaved, full
+    {1965.2217, 44.9102, -3, 0, 33, 0},       // zb-v
+    {1232.0433, 48.2891, -2, 6050, 265, 16},  // any schedule
+    {1448.2457, 9.2635, 0, 8938, 56, 42},     // 2bw
+    {1096.3782, 12.4306, 0, 22785, 103, 48},  // 2bw, full
+    {2033.536, 28.8814, -1, 116835, 84, 48},  // zb-h1, full
+    {3152.3729, 16.6333, -3, 0, 28, 0},       // zb-v, full
+    {2833.679, 58.5816, -3, 0, 24, 0},        // gathers of chunks
+    {2355.1095, 26.3442, -1, 26799, 346, 32}, // any schedule, full
+    {1788.7736, 0.192, 0, 423, 138, 48},      // two types
+    {1749.942, 5.8535, 0, 2287, 144, 48},     // two types, full
+    {866.2449, 116.1873, -3, 926, 127, 33},   // any home
+    {821.3848, 6.8728, 0, 525, 42, 33},       // homes by layer
+    {4413.575, 0.8695, 0, 976, 309, 48},      // sweep
+    {5263.0321, -3, 0, 595, 304, 48},         // sweep, Eq. 9
+    {24363.2805, -3, 0, 2940, 1017, 48},      // paper's rule
+    {3376.0236, -3, 0, 6606, 126, 48},        // Eq. 9
+    {797.4198, 1.7406, 0, 3076, 22, 12},      // a pin
+    {403.7436, 0, 0, 36, 30, 21},             // idle devices
+    {2122.5584, 7.8463, 0, 2253, 133, 48},    // many devices
+    {1174.6535, 38.9487, 0, 3530, 66, 48},    // gpipe, gathers
+    {955.5984, 83.1119, -1, 17346, 68, 48},   // zb-h1, gathers
+    {830.2917, 24.9227, 0, 11710, 69, 48},    // 2bw, gathers
+    {422.6328, 174.5314, 0, 5935, 42, 33},    // 2bw, few
+    {411.8816, 38.584, 0, 65, 42, 33},        // 1f1b, few
+    {752.368, 1.5844, 0, 914, 79, 48},        // one node
+    {2315.5865, 23.254, -3, 0, 24, 0},        // zb-v, gathers
+    {1361.6103, -3, -3, 0, 127, 0},           // any home, chunks
+    {5173.478, 0.2739, 0, 1599, 517, 48},     // two types, sweep
+    {4079.8684, 7.6875, -3, 14332, 313, 48},  // zb-h2, sweep
+    {819.9983, 26.0084, -3, 0, 34, 0},        // a pin, chunks
+    {583.8666, 0, 0, 42, 42, 33},             // idle devices, prime
 };
 
 Cluster clusterOf(const Question &question) {
@@ -171,24 +208,43 @@ PlannerOptions optionsOf(const Question &question) {
   return options;
 }
 
+std::array<double, 6> numbersOf(LayerModel &model, const Question &question) {
+  PlannerResult found =
+      llvm::cantFail(plan(model, clusterOf(question), optionsOf(question)));
+  auto steps = static_cast<double>(found.steps),
+       decisions = static_cast<double>(found.decisions.size()),
+       runnersUp = static_cast<double>(found.runnersUp.size());
+  if (!found.feasible()) {
+    const Infeasible &infeasible = found.infeasible();
+    auto needed = static_cast<double>(infeasible.neededBytes);
+    return {1e6,       needed / static_cast<double>(infeasible.availableBytes),
+            0,         steps,
+            decisions, runnersUp};
+  }
+  const Plan &plan = found.plan();
+  return {plan.iterationMs,
+          plan.gapPercent.value_or(-1),
+          plan.provenGapPercent.value_or(-1),
+          steps,
+          decisions,
+          runnersUp};
+}
+
 TEST(Planner, does_as_much_as_it_did) {
   for (auto [question, numbers] : llvm::zip_equal(kQuestions, kExpected)) {
-    std::mt19937_64 random(91);
-    auto profile = randomProfile(random, question.layers);
-    GatheredModel gathered(*profile);
-    LayerModel &model = question.kind == Question::Gathered
-                            ? static_cast<LayerModel &>(gathered)
-                            : *profile;
-    PlannerResult found =
-        llvm::cantFail(plan(model, clusterOf(question), optionsOf(question)));
-    ASSERT_TRUE(found.feasible()) << question.name;
-    const Plan &plan = found.plan();
-    const double now[] = {plan.iterationMs,
-                          plan.gapPercent.value_or(-1),
-                          plan.provenGapPercent.value_or(-1),
-                          static_cast<double>(found.steps),
-                          static_cast<double>(found.decisions.size()),
-                          static_cast<double>(found.runnersUp.size())};
+    std::array<double, 6> now = {};
+    for (unsigned seed : {91, 92, 93}) {
+      std::mt19937_64 random(seed);
+      auto profile = randomProfile(random, question.layers);
+      TiedModel tied(*profile);
+      LayerModel &model =
+          seed == 92 ? static_cast<LayerModel &>(tied) : *profile;
+      GatheredModel gathered(model);
+      bool isGathered = question.kind == Question::Gathered;
+      for (auto [sum, number] : llvm::zip_equal(
+               now, numbersOf(isGathered ? gathered : model, question)))
+        sum += number;
+    }
     std::string row;
     for (double number : now)
       row += llvm::formatv("{0:f4}, ", number).str();
