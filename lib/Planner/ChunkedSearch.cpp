@@ -39,6 +39,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -61,11 +62,20 @@ constexpr double kCoarseness = 1.03;
 /// both are simulated coarsely.
 constexpr double kCoarsenessBeside = 1.001;
 
+/// A plan that is repaired may be above what it has to beat by this factor, by
+/// its lower bound. A heuristic: layers that keep more in the end take less.
+constexpr double kRepairSlack = 1.05;
+/// A best plan that is slower than a known one by more is changed in fewer
+/// ways.
+constexpr double kFarBehind = 1.02;
+
 /// Rounds of weights and prices for a shape.
 constexpr unsigned kRounds = 150;
 /// Rounds where chunks are given, and the number of turns of these and options.
 constexpr unsigned kRoundsOfTurn = 60;
 constexpr int kTurns = 3;
+/// Layers move between any two chunks where there are no more of them.
+constexpr size_t kFewChunks = 8;
 /// The work of branching in all shapes: options of layers that nodes look at,
 /// by chunk.
 constexpr size_t kMostWork = 400'000;
@@ -516,6 +526,9 @@ private:
     std::vector<std::vector<size_t>> recomputed(plan.stages.size()),
         added(plan.stages.size());
     while (!stopped()) {
+      // More may be recomputed than must be in the end.
+      if (!isWorthwhile(plan, bound.leastSeconds(plan) / kRepairSlack))
+        return false;
       ++tried;
       int64_t most = 0;
       std::optional<size_t> worst;
@@ -723,8 +736,7 @@ private:
     if (!coarseBestMs)
       return false;
     // One schedule's plan that is slower than another's needs to gain.
-    double rate = best->plan().samplesPerSecond;
-    if (options.samplesPerSecondKnown && rate < *options.samplesPerSecondKnown)
+    if (isBehind(1))
       return *coarse >= *coarseBestMs;
     return *coarse > *coarseBestMs * kCoarsenessBeside;
   }
@@ -818,7 +830,7 @@ private:
               changed = true;
             }
           if (changed)
-            better |= offer(std::move(plan));
+            better |= offerBoth(std::move(plan));
         }
       better |= moveCuts();
       if (std::optional<Plan> keeping = keepingAll(best->plan()))
@@ -840,6 +852,22 @@ private:
     return changed ? std::optional(std::move(plan)) : std::nullopt;
   }
 
+  /// Returns true if another schedule's plan is faster than the best one by
+  /// more than this factor.
+  bool isBehind(double factor) const {
+    return best->plan().samplesPerSecond * factor <
+           options.samplesPerSecondKnown.value_or(0);
+  }
+  /// Offers a plan as it is and, if the best one is not far behind, with layers
+  /// that keep all of their values.
+  bool offerBoth(Plan plan) {
+    std::optional<Plan> keeping;
+    if (!isBehind(kFarBehind))
+      keeping = keepingAll(plan);
+    bool isBetter = offer(std::move(plan));
+    return (keeping && offer(std::move(*keeping))) || isBetter;
+  }
+
   /// Moves a layer to another chunk, where that helps: from each chunk to its
   /// neighbours, and from those of the slowest stage to any.
   bool moveCuts() {
@@ -854,11 +882,7 @@ private:
       --other[from], ++other[to];
       Plan plan = best->plan();
       setPartition(plan, other);
-      std::optional<Plan> keeping = keepingAll(plan);
-      bool isBetter = offer(std::move(plan));
-      if (keeping && offer(std::move(*keeping)))
-        isBetter = true;
-      if (isBetter) {
+      if (offerBoth(std::move(plan))) {
         sizes = other;
         moved = true;
       }
@@ -867,7 +891,12 @@ private:
       move(cut, cut + 1);
       move(cut + 1, cut);
     }
-    for (size_t from : chunksOfSlowest(best->plan()))
+    std::vector<size_t> others = chunksOfSlowest(best->plan());
+    if (sizes.size() <= kFewChunks) {
+      others.resize(sizes.size());
+      std::iota(others.begin(), others.end(), 0);
+    }
+    for (size_t from : others)
       for (size_t to = 0; to < sizes.size(); ++to)
         if (to > from + 1 || to + 1 < from)
           move(from, to);
