@@ -588,6 +588,8 @@ TEST(Planner, what_helps_a_batch_that_nothing_divides) {
   EXPECT_EQ(
       result.infeasible().relaxations,
       (std::vector<std::string>{"use 2 of the devices", "use a batch of 7"}));
+  EXPECT_EQ(result.infeasible().fittingDevices, 2);
+  EXPECT_EQ(result.infeasible().fittingBatch, 7);
   options.relaxations = false;
   result = llvm::cantFail(plan(model, seven, options));
   EXPECT_TRUE(result.infeasible().relaxations.empty());
@@ -639,6 +641,61 @@ TEST(Planner, idle_devices_are_never_slower_than_fewer_devices) {
     EXPECT_TRUE(isOneOfThem);
   }
   EXPECT_GT(withIdle, 2);
+}
+
+/// A plan says what of it was given, in the order of its words.
+TEST(Planner, a_plan_says_what_was_given) {
+  RandomModel model(3, {0, 1, 1, 2}, false);
+  Cluster cluster = smallCluster(4, 1, 1.3);
+  auto given = [&](auto change) {
+    PlannerOptions options;
+    options.batch = 8;
+    change(options);
+    return llvm::cantFail(plan(model, cluster, options)).plan().provenGiven;
+  };
+  using Options = PlannerOptions;
+  EXPECT_EQ(given([](Options &) {}), "");
+  EXPECT_EQ(given([](Options &o) { o.microBatches = 4; }),
+            "the given micro-batches");
+  EXPECT_EQ(given([](Options &o) { o.pipelineDegree = 2; }),
+            "the given pipeline degree");
+  EXPECT_EQ(given([](Options &o) {
+              o.pipelineDegree = 2;
+              o.microBatches = 4;
+              o.partition = {2, 2};
+            }),
+            "the given pipeline degree, partition and micro-batches");
+  EXPECT_EQ(given([](Options &o) {
+              o.strategy = llvm::cantFail(Strategy::parse("dp2"));
+              o.paradigms = {Paradigm::DP, Paradigm::TP};
+            }),
+            "the given strategy and paradigms");
+  EXPECT_EQ(given([](Options &o) {
+              o.pins = {{"l1", llvm::cantFail(Strategy::parse("dp2"))}};
+            }),
+            "the given layers' strategies");
+}
+
+/// Where not all numbers of devices are looked at, the plan names those that
+/// were.
+TEST(Planner, idle_devices_say_which_numbers_were_tried) {
+  RandomModel model(3, {0, 1, 1, 2}, false);
+  PlannerOptions options;
+  options.batch = 4;
+  options.mayIdle = true;
+  Plan found =
+      llvm::cantFail(plan(model, smallCluster(40, 1, 1.3), options)).plan();
+  std::vector<std::string> counts;
+  llvm::StringRef among = found.provenAmong;
+  ASSERT_TRUE(among.consume_back(" devices in all")) << found.provenAmong;
+  llvm::SmallVector<llvm::StringRef> names;
+  among.rsplit(" and ").second.split(names, ", ");
+  if (names.size() == 1 && names.front().empty()) {
+    names.clear();
+    among.split(names, ", ");
+  }
+  EXPECT_GT(names.size(), 2u) << found.provenAmong;
+  EXPECT_EQ(names.front(), "40");
 }
 
 /// Rounding is no gap: with one device there is one plan.
