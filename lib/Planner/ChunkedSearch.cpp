@@ -128,8 +128,12 @@ public:
       for (const BoundedShape &shape : shapes)
         if (shape.search.least() < limitSeconds())
           tryPrices(*shape.problem, shape.plan);
-      localSearch(/*points=*/true);
       branchShapes();
+      for (const BoundedShape &shape : shapes)
+        for (const HomesSolution &solution : shape.search.solutions())
+          if (!stopped() && solution.longest < limitSeconds())
+            offer(planOf(*shape.problem, shape.plan, solution));
+      localSearch(/*points=*/true);
     }
     // Shapes that take long to list were listed for the times of others.
     if (lists() && !listsEach(best->plan())) {
@@ -425,31 +429,37 @@ private:
           HomesSearch(homes, 2 * limit, kRoundsOfTurn).solutions();
       if (solutions.empty())
         return;
-      // The best solution comes last: its times are what is balanced.
-      Plan plan = shape;
-      setPartition(plan, sizes);
-      std::vector<Picoseconds> times;
-      for (const HomesSolution &solution : reverse(solutions)) {
-        times.clear();
-        for (auto [chunk, size] : enumerate(sizes))
-          for (int64_t i = 0; i < size; ++i) {
-            size_t layer = times.size();
-            plan.layers[layer].strategy =
-                problem.strategyOf(solution, chunk, layer);
-            const HomesOption &option =
-                homes.optionSets[homes.layers[homes.chunks[chunk].place][layer]]
-                                [solution.choice[layer]];
-            times.push_back(toPicoseconds(option.forward + option.backward));
-          }
-        offer(plan);
-      }
+      for (const HomesSolution &solution : solutions)
+        offer(planOf(problem, shape, solution));
       if (!options.partition.empty())
         return;
-      std::vector<int64_t> next = balance(plan, sizes, times);
+      std::vector<Picoseconds> times;
+      for (auto [chunk, size] : enumerate(sizes))
+        for (int64_t i = 0; i < size; ++i) {
+          size_t layer = times.size();
+          const HomesOption &option =
+              homes.optionSets[homes.layers[homes.chunks[chunk].place][layer]]
+                              [solutions.front().choice[layer]];
+          times.push_back(toPicoseconds(option.forward + option.backward));
+        }
+      std::vector<int64_t> next = balance(shape, sizes, times);
       if (next == sizes)
         return;
       sizes = std::move(next);
     }
+  }
+
+  /// The plan of a shape with a solution's chunks and options.
+  Plan planOf(const ChunkedProblem &problem, const Plan &shape,
+              const HomesSolution &solution) const {
+    Plan plan = shape;
+    setPartition(plan, solution.partition);
+    size_t layer = 0;
+    for (auto [chunk, size] : enumerate(solution.partition))
+      for (int64_t i = 0; i < size; ++i, ++layer)
+        plan.layers[layer].strategy =
+            problem.strategyOf(solution, chunk, layer);
+    return plan;
   }
 
   static std::vector<int64_t> chunkSizes(const Plan &plan) {
