@@ -76,11 +76,10 @@ constexpr unsigned kRoundsOfTurn = 60;
 constexpr int kTurns = 3;
 /// Layers move between any two chunks where there are no more of them.
 constexpr size_t kFewChunks = 8;
-/// The work of branching in all shapes: options of layers that nodes look at,
-/// by chunk.
+/// The most work of branching: chunks times layers and options, summed up over
+/// the nodes that are divided.
 constexpr size_t kMostWork = 400'000;
-/// Branching ends once so many nodes have raised the bound by less than this
-/// part.
+/// Branching ends once more nodes have raised the bound by less than this part.
 constexpr int kIdleNodes = 24;
 constexpr double kLeastRise = 1e-4;
 
@@ -100,24 +99,13 @@ public:
   Expected<PlannerResult> run() {
     // Points come where they help, and where nothing fits without.
     tryInitialPlans(/*points=*/false);
-    if (!best && !anyBelowCutoff && !space.fixed && space.points > 0)
+    if (!best && tried > 0 && !space.fixed && space.points > 0)
       tryInitialPlans(/*points=*/true);
-    if (!best && anyBelowCutoff) {
-      Infeasible behind;
-      behind.reason = "no further: other schedules' plans are faster than what "
-                      "changes of single layers bring";
-      log(behind.reason);
-      log(Twine(tried) + " plans priced");
-      boundShapes();
-      branchShapes();
-      PlannerResult none{std::move(behind), decisions};
-      none.leastMs = leastMs();
-      return none;
-    }
-    if (!best && !closest)
+    if (!best && !anyBelowCutoff && !closest &&
+        (tried == 0 || !options.samplesPerSecondKnown))
       return makeError(nothing());
     if (!best)
-      return PlannerResult{*closest, decisions};
+      return withoutPlan();
     const bool given = space.fixed && !options.partition.empty() &&
                        options.microBatches && options.batch &&
                        space.pipelineDegrees.size() == 1;
@@ -128,12 +116,15 @@ public:
       for (const BoundedShape &shape : shapes)
         if (shape.search.least() < limitSeconds())
           tryPrices(*shape.problem, shape.plan);
+      localSearch(/*points=*/true);
       branchShapes();
+      bool better = false;
       for (const BoundedShape &shape : shapes)
         for (const HomesSolution &solution : shape.search.solutions())
           if (!stopped() && solution.longest < limitSeconds())
-            offer(planOf(*shape.problem, shape.plan, solution));
-      localSearch(/*points=*/true);
+            better |= offer(planOf(*shape.problem, shape.plan, solution));
+      if (better)
+        localSearch(/*points=*/true);
     }
     // Shapes that take long to list were listed for the times of others.
     if (lists() && !listsEach(best->plan())) {
@@ -154,6 +145,27 @@ public:
   }
 
 private:
+  /// What is known where no plan was found.
+  PlannerResult withoutPlan() {
+    Infeasible infeasible;
+    if (anyBelowCutoff)
+      infeasible.reason = "no further: other schedules' plans are faster than "
+                          "what changes of single layers bring";
+    else if (closest)
+      infeasible = *closest;
+    else
+      infeasible.reason = nothing();
+    if (anyBelowCutoff)
+      log(infeasible.reason);
+    if (!closest)
+      log(Twine(tried) + " plans priced");
+    boundShapes();
+    branchShapes();
+    PlannerResult none{std::move(infeasible), decisions};
+    none.leastMs = leastMs();
+    return none;
+  }
+
   /// A plan there must be, if one is found in a while; what makes it better is
   /// for the time that is left.
   bool stopped() {
@@ -336,7 +348,8 @@ private:
     offer(std::move(plan));
   }
 
-  /// A lower bound of all plans for the batch, as far as it was looked for.
+  /// A lower bound of all plans for the batch; 0 unless all shapes were
+  /// bounded.
   double leastMs() const {
     if (!bounded)
       return 0;
@@ -521,8 +534,9 @@ private:
 
   /// Prices a plan; while a stage does not fit, half of its layers that keep
   /// their values are recomputed, and once it fits as few of them as may be, or
-  /// layers have a point. Whether it is the best one now.
-  bool offer(Plan plan) {
+  /// layers have a point. Returns true if it is the best one now. One that is
+  /// `isBeside` differs from the best one in a kind of layer or a cut.
+  bool offer(Plan plan, bool isBeside = false) {
     // What another plan's layers keep, and where, is not known of this one's.
     plan.offload = options.offload;
     for (PlanLayer &layer : plan.layers)
@@ -556,7 +570,7 @@ private:
           keepPoints(plan, given, s, recomputed[s]);
         }
         return isWorthwhile(plan, bound.leastSeconds(plan)) &&
-               price(std::move(plan));
+               price(std::move(plan), isBeside);
       }
       if (!best && !options.samplesPerSecondKnown &&
           (!closest || most < closest->neededBytes - closest->availableBytes)) {
@@ -614,18 +628,18 @@ private:
   /// Gives the first ones of a stage's layers what `with` makes of their given
   /// strategies, and the others these: as few as fit. False if not all do.
   bool giveFewest(Plan &plan, ArrayRef<PlanLayer> given, size_t stage,
-                  ArrayRef<size_t> layers,
+                  ArrayRef<size_t> some,
                   function_ref<Strategy(const Strategy &)> with) {
     auto fits = [&](size_t count) {
-      for (auto [i, layer] : enumerate(layers)) {
+      for (auto [i, layer] : enumerate(some)) {
         const Strategy &own = given[layer].strategy;
         plan.layers[layer].strategy = i < count ? with(own) : own;
       }
       std::optional<int64_t> excess = excessOf(plan, stage);
       return excess && *excess <= 0;
     };
-    size_t few = 0, enough = layers.size();
-    if (layers.empty() || !fits(enough))
+    size_t few = 0, enough = some.size();
+    if (some.empty() || !fits(enough))
       return false;
     while (few + 1 < enough && !stopped()) {
       size_t middle = few + (enough - few) / 2;
@@ -679,8 +693,8 @@ private:
     }
   }
 
-  /// A plan that fits. Whether it is the best one now.
-  bool price(Plan plan) {
+  /// Prices a plan that fits. Returns true if it is the best one now.
+  bool price(Plan plan, bool isBeside) {
     // Nothing is offloaded if no layer's strategy is.
     if (plan.offload.byLayer())
       plan.offload = plan.homesOfLayers();
@@ -694,7 +708,7 @@ private:
     if (rate > 0)
       pricing.worthMs = 1e3 * static_cast<double>(plan.batch) / rate;
     if (pricing.worthMs && !pricing.lists &&
-        isScreenedOut(plan, *pricing.worthMs))
+        isScreenedOut(plan, *pricing.worthMs, isBeside))
       return false;
     Expected<PlannerResult> priced =
         evaluateAmong(model, cluster, plan, options.memory, pricing);
@@ -718,7 +732,7 @@ private:
   /// Returns true if a plan takes more than `worthMs` by its lower bound, or by
   /// a coarse simulation, or one that was made from the best plan more than
   /// that. Which plans are tried is a heuristic, so this may be one.
-  bool isScreenedOut(const Plan &plan, double worthMs) {
+  bool isScreenedOut(const Plan &plan, double worthMs, bool isBeside) {
     Expected<SimulationInput> input = simulationOutline(model, cluster, plan);
     if (!input) {
       consumeError(input.takeError());
@@ -733,7 +747,7 @@ private:
       return false;
     if (isBelowCutoff(1e3 * batch * kCoarseness / *coarse))
       return true;
-    if (atInitialPlan)
+    if (atInitialPlan || !isBeside)
       return *coarse > worthMs * kCoarseness;
     if (!coarseBestMs) {
       Expected<SimulationInput> known =
@@ -839,8 +853,11 @@ private:
               plan.layers[l].strategy = strategy;
               changed = true;
             }
+          // Strategies that recompute differ in nothing where all is kept.
+          bool recomputes = strategy.checkpoint() || strategy.point() > 0;
           if (changed)
-            better |= offerBoth(std::move(plan));
+            better |= recomputes ? offer(std::move(plan), /*isBeside=*/true)
+                                 : offerBoth(std::move(plan));
         }
       better |= moveCuts();
       if (std::optional<Plan> keeping = keepingAll(best->plan()))
@@ -874,12 +891,13 @@ private:
     std::optional<Plan> keeping;
     if (!isBehind(kFarBehind))
       keeping = keepingAll(plan);
-    bool isBetter = offer(std::move(plan));
+    bool isBetter = offer(std::move(plan), /*isBeside=*/true);
     return (keeping && offer(std::move(*keeping))) || isBetter;
   }
 
   /// Moves a layer to another chunk, where that helps: from each chunk to its
-  /// neighbours, and from those of the slowest stage to any.
+  /// neighbours, and from those of the slowest stage, or from any of few, to
+  /// any.
   bool moveCuts() {
     if (!options.partition.empty())
       return false;
@@ -901,12 +919,10 @@ private:
       move(cut, cut + 1);
       move(cut + 1, cut);
     }
-    std::vector<size_t> others = chunksOfSlowest(best->plan());
-    if (sizes.size() <= kFewChunks) {
-      others.resize(sizes.size());
-      std::iota(others.begin(), others.end(), 0);
-    }
-    for (size_t from : others)
+    std::vector<size_t> all(sizes.size());
+    std::iota(all.begin(), all.end(), 0);
+    for (size_t from :
+         sizes.size() <= kFewChunks ? all : chunksOfSlowest(best->plan()))
       for (size_t to = 0; to < sizes.size(); ++to)
         if (to > from + 1 || to + 1 < from)
           move(from, to);

@@ -15,8 +15,8 @@
 namespace galvatron::planner {
 
 /// A plan for the options' schedule, whose stages have several chunks. A
-/// heuristic that proves nothing (docs/search.md, "Chunks"); memory and time of
-/// what it finds are those of evaluate().
+/// heuristic, with a proven bound of all plans (docs/search.md, "Chunks");
+/// memory and time of what it finds are those of evaluate().
 llvm::Expected<PlannerResult> planChunked(LayerModel &model,
                                           const Cluster &cluster,
                                           const PlannerOptions &options,

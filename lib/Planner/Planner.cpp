@@ -140,13 +140,12 @@ public:
   /// A search of one schedule has ended.
   void add(const Schedule &schedule, const PlannerResult &result) {
     const bool bounded = planner::leastMsOf(result) > 0;
-    std::string name = schedule.name().str();
-    std::vector<std::string> &names = bounded ? proven : open;
-    if (!is_contained(names, name))
-      names.push_back(name);
+    note(schedule, bounded ? proven : open);
     if (bounded)
       least.add(result);
   }
+  /// Not all plans of a schedule were looked at.
+  void leaveOpen(const Schedule &schedule) { note(schedule, open); }
   /// Sets what is proven of the fastest plan of all.
   void prove(Plan &plan) const {
     std::vector<std::string> names = proven;
@@ -158,6 +157,12 @@ public:
   }
 
 private:
+  static void note(const Schedule &schedule, std::vector<std::string> &names) {
+    std::string name = schedule.name().str();
+    if (!is_contained(names, name))
+      names.push_back(std::move(name));
+  }
+
   std::vector<std::string> proven, open;
   planner::LeastOfAll least;
 };
@@ -245,6 +250,7 @@ static Expected<PlannerResult> planAny(LayerModel &model,
         name += " with " + std::to_string(chunks) + " chunks a stage";
       if (best && best->feasible() && options.isLate()) {
         decisions.push_back(name + ": not looked at, time is up");
+        bounds.leaveOpen(*schedule);
         continue;
       }
       Expected<PlannerResult> result = planOne(model, cluster, one);

@@ -169,7 +169,7 @@ public:
   PricedChain(const HomesProblem &problem, double limit)
       : problem(problem), chunks(problem.chunks.size()),
         layers(problem.layerCount()) {
-    for (size_t c = 0; c < chunks; ++c)
+    for (size_t c = 0; c < chunks && problem.partition.empty(); ++c)
       addEarliest(c, limit);
     before.resize(chunks, std::vector<double>(layers + 1));
     chosen.resize(chunks, std::vector<uint32_t>(problem.optionSets.size()));
@@ -428,10 +428,13 @@ struct Multipliers {
 /// The plans of a problem that have every cut in its window.
 struct Node {
   CutWindows windows;
-  double least = 0;           ///< a bound of them
-  Multipliers start;          ///< the best ones so far
-  std::vector<double> ends;   ///< the mean of layers that chunks ended with
-  std::vector<double> spread; ///< and the mean of squares of what is apart
+  double least = 0; ///< a bound of them
+  /// The best multipliers so far, and the sum by them.
+  Multipliers start;
+  double most = -std::numeric_limits<double>::infinity();
+  /// The mean layer that each chunk but the last ended with, on the way to
+  /// them, and the mean square of what is apart from it.
+  std::vector<double> ends, spread;
 };
 
 /// Goes to the next value by its part in a mean of all.
@@ -476,7 +479,9 @@ private:
   const HomesProblem &problem;
   PricedChain chain;
   const double given;
-  double limit;     ///< the longest row of the best solution that fits
+  /// The least of what was given, of what branch() was, and of the longest row
+  /// of the best solution that fits.
+  double limit;
   double scale = 0; ///< seconds of a solution
   std::vector<Node> open;
   std::vector<HomesSolution> fitting, others;
@@ -537,7 +542,7 @@ std::optional<double> HomesSearch::Impl::boundBy(const Multipliers &at,
 
 void HomesSearch::Impl::ascend(Node &node, Multipliers from, unsigned rounds) {
   Multipliers best = std::move(from), at = best;
-  std::vector<double> meanRows, meanSlopes, ends, apart;
+  std::vector<double> meanRows, meanSlopes, meanEnds, spread, ends, apart;
   double step = 1, most = -std::numeric_limits<double>::infinity(), target = 0;
   unsigned waited = 0;
   for (unsigned round = 0; round < rounds && node.least < limit; ++round) {
@@ -554,11 +559,11 @@ void HomesSearch::Impl::ascend(Node &node, Multipliers from, unsigned rounds) {
     double part = round == 0 ? 1 : kMeanPart;
     mix(meanRows, sums.rows, part);
     mix(meanSlopes, slopes, part);
-    mix(node.ends, ends, part);
+    mix(meanEnds, ends, part);
     apart.clear();
-    for (auto [end, mean] : zip_equal(ends, node.ends))
+    for (auto [end, mean] : zip_equal(ends, meanEnds))
       apart.push_back((end - mean) * (end - mean));
-    mix(node.spread, apart, part);
+    mix(spread, apart, part);
     if (*value > most) {
       most = *value;
       best = at;
@@ -586,7 +591,12 @@ void HomesSearch::Impl::ascend(Node &node, Multipliers from, unsigned rounds) {
     for (auto [price, slope] : zip_equal(at.prices, meanSlopes))
       price = std::max(0.0, price + length * slope * scale);
   }
+  if (most <= node.most)
+    return;
+  node.most = most;
   node.start = std::move(best);
+  node.ends = std::move(meanEnds);
+  node.spread = std::move(spread);
 }
 
 bool HomesSearch::Impl::branch(double known) {
@@ -596,7 +606,7 @@ bool HomesSearch::Impl::branch(double known) {
     return false;
   // The cut that the bound mixes most.
   std::optional<size_t> cut;
-  for (size_t c = 0; c < node->windows.size(); ++c)
+  for (size_t c = 0; c < node->spread.size(); ++c)
     if (node->windows[c].first < node->windows[c].second &&
         node->spread[c] > kLeastSpread &&
         (!cut || node->spread[c] > node->spread[*cut]))
@@ -612,6 +622,7 @@ bool HomesSearch::Impl::branch(double known) {
        {std::pair{first, middle}, {middle + 1, last}}) {
     Node child = parent;
     child.windows[*cut] = window;
+    child.most = -std::numeric_limits<double>::infinity();
     ascend(child, parent.start, kRoundsOfNode);
     open.push_back(std::move(child));
   }

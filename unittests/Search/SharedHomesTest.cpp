@@ -150,6 +150,15 @@ TEST(SharedHomes, bounds_agree_with_brute_force) {
     }
     EXPECT_LE(search.least(), best->longest * (1 + 1e-12)) << "seed " << seed;
     branched.push_back(best->longest / search.least() - 1);
+    // What is left out under a limit takes at least that long.
+    for (double part : {0.9, 1.0, 1.5}) {
+      double limit = part * best->longest;
+      HomesSearch limited(problem, limit, 40);
+      double most = std::min(limit, best->longest) * (1 + 1e-12);
+      EXPECT_LE(limited.least(), most) << "seed " << seed;
+      for (int nodes = 0; nodes < 10 && limited.branch(limit); ++nodes)
+        EXPECT_LE(limited.least(), most) << "seed " << seed;
+    }
   }
   for (std::vector<double> *list : {&gaps, &branched, &repaired})
     std::sort(list->begin(), list->end());
@@ -169,6 +178,8 @@ TEST(SharedHomes, bounds_agree_with_brute_force) {
   // A bound that loses a term is sound, and far away.
   EXPECT_LT(at(gaps, 0.5), 12);
   EXPECT_LT(at(gaps, 0.9), 30);
+  EXPECT_LT(at(branched, 0.5), 0.1);
+  EXPECT_LT(at(branched, 0.9), 10);
   EXPECT_LT(at(repaired, 0.5), 3);
 }
 

@@ -112,19 +112,20 @@ HomesSolution evaluateHomes(const HomesProblem &problem,
                             std::vector<uint32_t> choice);
 
 /// A branch and bound over where chunks end. A node is a problem whose cuts
-/// have windows; what no weights and prices tell apart are means of plans with
-/// other cuts, so that a node is divided at the cut that varies most.
+/// have windows. Its bound averages plans with different cuts, so the node is
+/// divided at the cut that varies most.
 class HomesSearch {
 public:
   /// Improves the bound of the whole problem, which has passed check() and
-  /// outlives the search, in so many rounds, or until it is above `limit`.
+  /// outlives the search, in so many rounds from each of two starts, or
+  /// until it is above `limit`.
   HomesSearch(const HomesProblem &problem, double limit, unsigned rounds);
   HomesSearch(HomesSearch &&) noexcept;
   HomesSearch &operator=(HomesSearch &&) noexcept;
   ~HomesSearch();
 
-  /// No solution that fits takes less, seconds; at most the limit that was
-  /// given, at which nothing is known of what takes longer.
+  /// A lower bound of all solutions that fit, seconds. It is never above the
+  /// limit that was given: slower solutions are not looked at.
   double least() const;
   /// Different solutions that weights and prices led to: those that fit first,
   /// then those that almost do; the fastest of each first.
