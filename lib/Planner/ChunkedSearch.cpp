@@ -24,6 +24,7 @@
 #include "BusyBound.h"
 #include "ChunkedProblem.h"
 #include "Executed.h"
+#include "StageRepair.h"
 #include "galvatron/Planner/Budget.h"
 #include "galvatron/Planner/Gap.h"
 
@@ -314,7 +315,7 @@ private:
       // Once time is up, all layers are recomputed at once.
       bool isLate = options.isLate() && recomputes;
       for (size_t l = 0; l < plan.layers.size(); ++l)
-        if (isLate && mayChange(l))
+        if (isLate && space.mayChange(l))
           plan.layers[l].strategy =
               plan.layers[l].strategy.withCheckpoint(true);
       tryInitialPlan(std::move(plan));
@@ -543,154 +544,50 @@ private:
       layer.kept.reset();
     if (!isWorthwhile(plan, bound.leastSeconds(plan)))
       return false;
-    const std::vector<PlanLayer> given = plan.layers;
-    // Every stage has what it takes beyond its budget, as far as it is known,
-    // the layers that are recomputed, and the last ones of these.
-    std::vector<std::optional<int64_t>> excess(plan.stages.size());
-    std::vector<std::vector<size_t>> recomputed(plan.stages.size()),
-        added(plan.stages.size());
+    auto isStopped = [this] { return stopped(); };
+    StageRepair repair(
+        {model, cluster, options, space, bound, recomputes, isStopped},
+        std::move(plan));
     while (!stopped()) {
       // More may be recomputed than must be in the end.
-      if (!isWorthwhile(plan, bound.leastSeconds(plan) / kRepairSlack))
+      if (!isWorthwhile(repair.plan(),
+                        bound.leastSeconds(repair.plan()) / kRepairSlack))
         return false;
       ++tried;
-      int64_t most = 0;
-      std::optional<size_t> worst;
-      for (size_t s = 0; s < excess.size(); ++s) {
-        if (!excess[s] && !(excess[s] = excessOf(plan, s)))
-          return false;
-        if (*excess[s] > most) {
-          most = *excess[s];
-          worst = s;
-        }
+      std::optional<int64_t> excess = repair.worstExcess();
+      if (!excess) {
+        reason = repair.refusal();
+        return false;
       }
-      if (!worst) {
-        for (size_t s = 0; s < added.size(); ++s) {
-          keepMore(plan, given, s, added[s]);
-          keepPoints(plan, given, s, recomputed[s]);
-        }
-        return isWorthwhile(plan, bound.leastSeconds(plan)) &&
-               price(std::move(plan), isBeside);
-      }
-      if (!best && !options.samplesPerSecondKnown &&
-          (!closest || most < closest->neededBytes - closest->availableBytes)) {
-        Expected<PlannerResult> priced =
-            evaluate(model, cluster, plan, options.memory);
-        if (!priced) {
-          reason = toString(priced.takeError());
-          return false;
-        }
-        if (!priced->feasible())
-          closest = priced->infeasible();
+      if (*excess <= 0) {
+        Plan fitting = std::move(repair).finish();
+        return isWorthwhile(fitting, bound.leastSeconds(fitting)) &&
+               price(std::move(fitting), isBeside);
       }
       reason = "no plan fits into memory";
-      // Samples stay where they are, so no stage changes what another one
-      // holds, and all of them can recompute at once. What is closest to
-      // fitting is told stage by stage.
-      for (size_t s = 0; s < excess.size(); ++s)
-        if (best ? *excess[s] > 0 : s == *worst) {
-          added[s] = recomputeMore(plan, s);
-          if (added[s].empty())
-            return false;
-          append_range(recomputed[s], added[s]);
-          excess[s].reset();
-        }
+      // What is closest to fitting is told stage by stage.
+      if (!noteClosest(repair.plan(), *excess) ||
+          !repair.recompute(/*everyStage=*/best.has_value()))
+        return false;
     }
     return false;
   }
 
-  /// The bytes that a stage takes beyond its budget; nothing, and the reason,
-  /// if a layer cannot have its strategy.
-  std::optional<int64_t> excessOf(const Plan &plan, size_t stage) {
-    Expected<int64_t> found = stageExcess(
-        model, cluster, plan, static_cast<int64_t>(stage), options.memory);
-    if (found)
-      return *found;
-    reason = toString(found.takeError());
-    return std::nullopt;
-  }
-
-  /// Half of the layers of a stage that keep their values recompute them; which
-  /// ones, none if there is none.
-  std::vector<size_t> recomputeMore(Plan &plan, size_t stage) const {
-    std::vector<size_t> keeping;
-    for (size_t l : plan.stages[stage].layers())
-      if (!plan.layers[l].strategy.checkpoint() && mayChange(l))
-        keeping.push_back(l);
-    if (keeping.empty() || !recomputes)
-      return {};
-    keeping.resize((keeping.size() + 1) / 2);
-    for (size_t l : keeping)
-      plan.layers[l].strategy = plan.layers[l].strategy.withCheckpoint(true);
-    return keeping;
-  }
-
-  /// Gives the first ones of a stage's layers what `with` makes of their given
-  /// strategies, and the others these: as few as fit. False if not all do.
-  bool giveFewest(Plan &plan, ArrayRef<PlanLayer> given, size_t stage,
-                  ArrayRef<size_t> some,
-                  function_ref<Strategy(const Strategy &)> with) {
-    auto fits = [&](size_t count) {
-      for (auto [i, layer] : enumerate(some)) {
-        const Strategy &own = given[layer].strategy;
-        plan.layers[layer].strategy = i < count ? with(own) : own;
-      }
-      std::optional<int64_t> excess = excessOf(plan, stage);
-      return excess && *excess <= 0;
-    };
-    size_t few = 0, enough = some.size();
-    if (some.empty() || !fits(enough))
+  /// Notes a plan that does not fit by so many bytes, if none is closer to
+  /// fitting. False after an error.
+  bool noteClosest(const Plan &plan, int64_t excess) {
+    if (best || options.samplesPerSecondKnown ||
+        (closest && excess >= closest->neededBytes - closest->availableBytes))
+      return true;
+    Expected<PlannerResult> priced =
+        evaluate(model, cluster, plan, options.memory);
+    if (!priced) {
+      reason = toString(priced.takeError());
       return false;
-    while (few + 1 < enough && !stopped()) {
-      size_t middle = few + (enough - few) / 2;
-      (fits(middle) ? enough : few) = middle;
     }
-    return fits(enough);
-  }
-
-  /// Lets the last of the layers without whose recomputation a stage does not
-  /// fit keep their values after all, as many as fit.
-  void keepMore(Plan &plan, ArrayRef<PlanLayer> given, size_t stage,
-                ArrayRef<size_t> added) {
-    giveFewest(plan, given, stage, added,
-               [](const Strategy &own) { return own.withCheckpoint(true); });
-  }
-
-  /// Gives a stage a point in place of the layers that are recomputed, to as
-  /// few layers as must have it, where its layers take less time with one.
-  void keepPoints(Plan &plan, ArrayRef<PlanLayer> given, size_t stage,
-                  ArrayRef<size_t> recomputed) {
-    if (space.points == 0 || recomputed.empty())
-      return;
-    auto secondsOf = [&](const Plan &some) {
-      double sum = 0;
-      for (size_t layer : some.stages[stage].layers()) {
-        const BusyBound::Times &times = bound.timesOf(
-            some, model.kindOf(layer), some.layers[layer].strategy, stage);
-        sum += times.refusal.empty() ? static_cast<double>(times.nosync)
-                                     : std::numeric_limits<double>::infinity();
-      }
-      return sum;
-    };
-    std::vector<size_t> may(recomputed);
-    for (size_t layer : plan.stages[stage].layers())
-      if (const Strategy &own = given[layer].strategy;
-          !own.checkpoint() && own.point() == 0 && mayChange(layer) &&
-          !is_contained(recomputed, layer))
-        may.push_back(layer);
-    Plan other = plan;
-    double least = secondsOf(plan);
-    for (int64_t point = 1; point <= space.points && !stopped(); ++point) {
-      if (!giveFewest(other, given, stage, may, [&](const Strategy &own) {
-            return own.withPoint(point);
-          }))
-        continue;
-      double seconds = secondsOf(other);
-      if (seconds >= least)
-        continue;
-      least = seconds;
-      plan = other;
-    }
+    if (!priced->feasible())
+      closest = priced->infeasible();
+    return true;
   }
 
   /// Prices a plan that fits. Returns true if it is the best one now.
@@ -826,9 +723,6 @@ private:
     double least = leastSeconds * best->plan().samplesPerSecond;
     return atInitialPlan ? least <= batch : least < batch;
   }
-  bool mayChange(size_t layer) const {
-    return !space.fixed && (space.pins.empty() || !space.pins[layer]);
-  }
   /// Another strategy for all layers of a kind, as long as that helps; one with
   /// a point only if `points`.
   void localSearch(bool points) {
@@ -848,7 +742,7 @@ private:
           Plan plan = from;
           bool changed = false;
           for (size_t l = 0; l < plan.layers.size(); ++l)
-            if (model.kindOf(l) == kind && mayChange(l) &&
+            if (model.kindOf(l) == kind && space.mayChange(l) &&
                 !(plan.layers[l].strategy == strategy)) {
               plan.layers[l].strategy = strategy;
               changed = true;
@@ -871,7 +765,7 @@ private:
     bool changed = false;
     for (size_t l = 0; l < plan.layers.size(); ++l) {
       Strategy &own = plan.layers[l].strategy;
-      if (!mayChange(l) || (!own.checkpoint() && own.point() == 0))
+      if (!space.mayChange(l) || (!own.checkpoint() && own.point() == 0))
         continue;
       own = own.withCheckpoint(false);
       changed = true;

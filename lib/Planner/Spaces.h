@@ -42,6 +42,10 @@ struct Space {
   bool anyGroups = false;
 
   std::vector<Strategy> strategies(int64_t groupSize) const;
+  /// Returns true if the search chooses the layer's strategy.
+  bool mayChange(size_t layer) const {
+    return !fixed && (pins.empty() || !pins[layer]);
+  }
 };
 
 /// Chunks of a stage that the options' schedule asks for; 1 for schedules of

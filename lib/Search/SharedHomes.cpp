@@ -59,6 +59,21 @@ Error HomesProblem::check() const {
     return makeError("shared homes: expected layers of " +
                      Twine(chunks.size()) + " chunks, found " +
                      Twine(partition.size()));
+  int64_t sum = 0;
+  for (int64_t size : partition)
+    sum += size > 0 ? size : -static_cast<int64_t>(count);
+  if (!partition.empty() && sum != static_cast<int64_t>(count))
+    return makeError("shared homes: expected chunks with all " + Twine(count) +
+                     " layers and at least one each");
+  if (any_of(optionSets, [](const std::vector<HomesOption> &set) {
+        return any_of(set, [](const HomesOption &option) {
+          return std::min({option.forward, option.backward, option.sums,
+                           option.end, option.otherForward,
+                           option.otherBackward}) < 0 ||
+                 option.state < 0 || option.kept < 0;
+        });
+      }))
+    return makeError("shared homes: expected times and bytes of at least 0");
   return Error::success();
 }
 
@@ -271,9 +286,10 @@ private:
       }
     };
     for (const HomesRow &row : problem.rows)
-      restrict(limit, [&](const HomesOption &option) {
-        return row.seconds(c, option);
-      });
+      if (!row.takesOff())
+        restrict(limit, [&](const HomesOption &option) {
+          return row.seconds(c, option);
+        });
     restrict(static_cast<double>(problem.memory[chunk.home]),
              [&](const HomesOption &option) {
                return static_cast<double>(option.state) +

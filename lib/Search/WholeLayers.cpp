@@ -151,12 +151,11 @@ private:
     for (auto [number, row] : enumerate(problem.rows)) {
       // Rows of other homes say nothing of this one; of those that take
       // something off, what is left out could.
-      auto isNegative = [](double factor) { return factor < 0; };
       if (any_of(own,
                  [&](size_t c) {
                    return row.forward[c] + row.backward[c] <= 0;
                  }) ||
-          any_of(row.forward, isNegative) || any_of(row.backward, isNegative))
+          row.takesOff())
         continue;
       std::vector<Point> points;
       size_t place = problem.chunks[own.front()].place;

@@ -352,4 +352,18 @@ TEST(SharedHomes, what_cannot_be_is_refused) {
   problem.rows[0].out.pop_back();
   EXPECT_EQ(llvm::toString(problem.check()),
             "shared homes: expected numbers for every chunk and cut in a row");
+  problem = randomProblem(1);
+  problem.optionSets[0][0].sums = -1;
+  EXPECT_EQ(llvm::toString(problem.check()),
+            "shared homes: expected times and bytes of at least 0");
+  problem = randomProblem(1);
+  auto layers = static_cast<int64_t>(problem.layerCount());
+  problem.partition.assign(problem.chunks.size(), 1);
+  problem.partition.back() =
+      layers - static_cast<int64_t>(problem.chunks.size()) + 2;
+  EXPECT_EQ(llvm::toString(problem.check()),
+            "shared homes: expected chunks with all " + std::to_string(layers) +
+                " layers and at least one each");
+  problem.partition.back() -= 1;
+  EXPECT_FALSE(problem.check());
 }

@@ -37,6 +37,7 @@
 #ifndef GALVATRON_SEARCH_SHAREDHOMES_H
 #define GALVATRON_SEARCH_SHAREDHOMES_H
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Error.h"
 
 #include <cstdint>
@@ -73,6 +74,14 @@ struct HomesRow {
   /// It is of the second kind: f' and b' stand in place of f and b.
   bool isOther = false;
 
+  /// Returns true if something takes off from the row: more layers may make it
+  /// shorter.
+  bool takesOff() const {
+    auto isNegative = [](double factor) { return factor < 0; };
+    return llvm::any_of(forward, isNegative) ||
+           llvm::any_of(backward, isNegative) ||
+           llvm::any_of(sums, isNegative) || llvm::any_of(end, isNegative);
+  }
   /// Seconds that a layer of a chunk adds to the row with an option.
   double seconds(size_t chunk, const HomesOption &option) const {
     return forward[chunk] * (isOther ? option.otherForward : option.forward) +
