@@ -7,6 +7,8 @@
 
 #include "StageRepair.h"
 
+#include "Executed.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 #include <limits>

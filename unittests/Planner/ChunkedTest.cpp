@@ -8,8 +8,10 @@
 #include "../TestSchedule.h"
 #include "BusyBound.h"
 #include "ChunkedProblem.h"
+#include "Executed.h"
 #include "ExecutedModels.h"
 #include "RandomModel.h"
+#include "StageRepair.h"
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Simulate/Simulate.h"
@@ -156,9 +158,11 @@ double expectHomesHold(LayerModel &model, const Cluster &cluster,
                                         times);
       if (!problem)
         continue;
-      double least = HomesSearch(problem->homes,
-                                 std::numeric_limits<double>::infinity(), 60)
-                         .least();
+      constexpr double noLimit = std::numeric_limits<double>::infinity();
+      HomesSearch search(problem->homes, noLimit, 60);
+      for (int nodes = 0; nodes < 10 && search.branch(noLimit);)
+        ++nodes;
+      double least = search.least();
       for (int tries = 0; tries < 6; ++tries) {
         std::vector<int64_t> sizes(chunks * degree, 1);
         for (int64_t extra = chunks * degree; extra < layers; ++extra)
@@ -325,6 +329,80 @@ TEST(Chunked, problems_of_homes_are_near_what_is_executed) {
         EXPECT_GT(near.memory, 0.9) << schedule;
       }
     }
+}
+
+/// What is repaired fits; layers of stages that fit anyway, and layers whose
+/// strategies are given, stay; and stages take no longer than with the halves
+/// of their layers recomputed that it takes to fit.
+TEST(Chunked, stages_that_do_not_fit_are_repaired) {
+  int repaired = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    test::RandomModel model(seed, {0, 1, 1, 1, 1, 1, 1, 2}, false);
+    Cluster cluster = chunkCluster(4);
+    PlannerOptions options = chunkOptions(8, 2);
+    planner::Space space =
+        llvm::cantFail(planner::getSpace(options, cluster.deviceCount()));
+    const Strategy given = llvm::cantFail(Strategy::parse("dp2"));
+    space.pins.resize(model.layerCount());
+    space.pins[seed % 8] = given;
+    planner::BusyBound times(model, cluster, *options.schedule, 2);
+    Plan plan;
+    plan.schedule = options.schedule;
+    plan.objective = Objective::Executed;
+    plan.batch = 8;
+    plan.microBatches = 4;
+    plan.pipelineDegree = 2;
+    for (auto &devices : stageDevices(4, 2)) {
+      plan.stages.emplace_back();
+      plan.stages.back().devices = devices;
+    }
+    plan.stages[0].setRanges({{0, 2}, {4, 2}});
+    plan.stages[1].setRanges({{2, 2}, {6, 2}});
+    for (int64_t l = 0; l < 8; ++l)
+      plan.layers.push_back({model.layerName(l), l / 2 % 2, given});
+    auto excessOf = [&](const Plan &some, int64_t stage) {
+      return llvm::cantFail(
+          planner::stageExcess(model, cluster, some, stage, options.memory));
+    };
+    // Between what the first stage needs with and without recomputation.
+    const int64_t large = int64_t(1) << 33;
+    options.memory = large;
+    Plan lean = plan;
+    for (size_t l = 0; l < 8; ++l)
+      if (!space.pins[l])
+        lean.layers[l].strategy = given.withCheckpoint(true);
+    const int64_t most = excessOf(plan, 0), least = excessOf(lean, 0);
+    if (least >= most)
+      continue;
+    options.memory =
+        large + least + (most - least) / (2 + static_cast<int64_t>(seed % 3));
+    const bool otherFits = excessOf(plan, 1) <= 0;
+    auto stopped = [] { return false; };
+    planner::StageRepair repair(
+        {model, cluster, options, space, times, true, stopped}, plan);
+    bool can = true;
+    while (can && *repair.worstExcess() > 0)
+      can = repair.recompute(/*everyStage=*/seed % 2 == 0);
+    if (!can) {
+      EXPECT_GT(std::max(excessOf(lean, 0), excessOf(lean, 1)), 0)
+          << "seed " << seed;
+      continue;
+    }
+    const Plan halves = repair.plan();
+    const Plan fitting = std::move(repair).finish();
+    ++repaired;
+    int before = 0, after = 0;
+    for (size_t l = 0; l < 8; ++l) {
+      const int64_t stage = fitting.layers[l].stage;
+      EXPECT_LE(excessOf(fitting, stage), 0) << "seed " << seed;
+      if (space.pins[l] || (stage == 1 && otherFits))
+        EXPECT_EQ(fitting.layers[l].strategy.str(), "dp2") << "seed " << seed;
+      before += halves.layers[l].strategy.checkpoint();
+      after += fitting.layers[l].strategy.checkpoint();
+    }
+    EXPECT_LE(after, before) << "seed " << seed;
+  }
+  EXPECT_GT(repaired, 10);
 }
 
 /// Rows of moving are near the simulated step where gathers take longer than
