@@ -79,9 +79,9 @@ constexpr int kTurns = 3;
 constexpr size_t kFewChunks = 8;
 /// The most work of branching: chunks times layers and options, summed up over
 /// the nodes that are divided.
-constexpr size_t kMostWork = 400'000;
+constexpr size_t kMostWork = 200'000;
 /// Branching ends once more nodes have raised the bound by less than this part.
-constexpr int kIdleNodes = 24;
+constexpr int kIdleNodes = 16;
 constexpr double kLeastRise = 1e-4;
 
 class ChunkedSearch {
