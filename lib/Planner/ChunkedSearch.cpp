@@ -146,7 +146,7 @@ public:
   }
 
 private:
-  /// What is known where no plan was found.
+  /// The result where no plan was found: its reason, and a bound of all plans.
   PlannerResult withoutPlan() {
     Infeasible infeasible;
     if (anyBelowCutoff)
@@ -538,7 +538,8 @@ private:
   /// layers have a point. Returns true if it is the best one now. One that is
   /// `isBeside` differs from the best one in a kind of layer or a cut.
   bool offer(Plan plan, bool isBeside = false) {
-    // What another plan's layers keep, and where, is not known of this one's.
+    // The plan may be a changed copy: kept values and homes that were found for
+    // the other one's layers are not its own.
     plan.offload = options.offload;
     for (PlanLayer &layer : plan.layers)
       layer.kept.reset();
@@ -565,7 +566,8 @@ private:
                price(std::move(fitting), isBeside);
       }
       reason = "no plan fits into memory";
-      // What is closest to fitting is told stage by stage.
+      // Without any plan the worst stage alone is repaired: each step may be
+      // the closest to fitting, which a refusal names.
       if (!noteClosest(repair.plan(), *excess) ||
           !repair.recompute(/*everyStage=*/best.has_value()))
         return false;

@@ -30,7 +30,7 @@ namespace galvatron::planner {
 
 class StageRepair {
 public:
-  /// What a repair reads; all of it outlives the repair.
+  /// The inputs of a repair, which outlive it.
   struct Context {
     LayerModel &model;
     const Cluster &cluster;

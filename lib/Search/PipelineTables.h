@@ -117,14 +117,14 @@ public:
   /// Returns true if the stages of the tied layers are those of the choice.
   bool agrees(size_t tieChoice, size_t stage, size_t begin, size_t end) const;
 
-  /// What the last layer before `end` pays for the activation; null in the last
-  /// stage.
+  /// The charges of the last layer before `end` for the activation; null in the
+  /// last stage.
   Charges *endCharges(size_t stage, size_t end) {
     return stage + 1 == stages
                ? nullptr
                : &chargesOf(cut(stage, end).activation, /*byRow=*/true);
   }
-  /// What layer `begin` pays for the gradient; null in the first stage.
+  /// The charges of layer `begin` for the gradient; null in the first stage.
   Charges *startCharges(size_t stage, size_t begin) {
     return stage == 0
                ? nullptr

@@ -331,7 +331,7 @@ TEST(Chunked, problems_of_homes_are_near_what_is_executed) {
     }
 }
 
-/// What is repaired fits; layers of stages that fit anyway, and layers whose
+/// A repaired plan fits; layers of stages that fit anyway, and layers whose
 /// strategies are given, stay; and stages take no longer than with the halves
 /// of their layers recomputed that it takes to fit.
 TEST(Chunked, stages_that_do_not_fit_are_repaired) {

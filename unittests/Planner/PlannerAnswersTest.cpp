@@ -676,8 +676,7 @@ TEST(Planner, a_plan_says_what_was_given) {
             "the given layers' strategies");
 }
 
-/// Where not all numbers of devices are looked at, the plan names those that
-/// were.
+/// A plan names the numbers of devices that were looked at, if not all were.
 TEST(Planner, idle_devices_say_which_numbers_were_tried) {
   RandomModel model(3, {0, 1, 1, 2}, false);
   PlannerOptions options;

@@ -106,11 +106,11 @@ public:
   }
 };
 
-/// Of every question, summed up over three models, of which one is tied:
-/// milliseconds; percent by which a plan may be faster, and by the formula (-1:
-/// nothing is proven); steps; decisions; runners-up. Where nothing fits the
-/// milliseconds are 1,000,000, and the first percent is the part of the memory
-/// that is missing.
+/// The numbers of every question, summed up over three models, one of them
+/// tied: milliseconds; percent by which a plan may be faster, and by the
+/// formula (-1: nothing is proven); steps; decisions; runners-up. Where nothing
+/// fits the milliseconds are 1,000,000, and the first percent is the part of
+/// the memory that is missing.
 constexpr std::array<double, 6> kExpected[] = {
     {788.3625, 3.029, 0, 1451, 68, 48},       // 1f1b
     {790.7337, 1.7532, 0, 2911, 66, 48},      // little memory

@@ -150,7 +150,7 @@ TEST(SharedHomes, bounds_agree_with_brute_force) {
     }
     EXPECT_LE(search.least(), best->longest * (1 + 1e-12)) << "seed " << seed;
     branched.push_back(best->longest / search.least() - 1);
-    // What is left out under a limit takes at least that long.
+    // Solutions that are left out under a limit take at least that long.
     for (double part : {0.9, 1.0, 1.5}) {
       double limit = part * best->longest;
       HomesSearch limited(problem, limit, 40);
