@@ -18,6 +18,7 @@
 #include "galvatron/Support/Hash.h"
 
 #include <map>
+#include <mutex>
 #include <tuple>
 
 using namespace mlir;
@@ -65,6 +66,7 @@ public:
   double flopsPerSample() const override { return flops; }
   llvm::Expected<LayerFootprint>
   footprint(size_t kind, const Strategy &strategy, int64_t samples) override {
+    std::lock_guard lock(mutex);
     return footprint(kind, strategy, samples, /*splits=*/false);
   }
   llvm::Expected<LayerFootprint> leastFootprint(size_t kind,
@@ -74,6 +76,7 @@ public:
                      ::galvatron::ForwardSeconds seconds) override;
   int64_t pointCount(size_t kind, const Strategy &strategy,
                      int64_t /*samples*/) override {
+    std::lock_guard lock(mutex);
     if (kinds[kind].only)
       return 1;
     return pointSeconds
@@ -91,6 +94,7 @@ public:
   llvm::Expected<LayerFootprint> splitFootprint(size_t kind,
                                                 const Strategy &strategy,
                                                 int64_t samples) override {
+    std::lock_guard lock(mutex);
     return footprint(kind, strategy, samples, /*splits=*/true);
   }
 
@@ -151,6 +155,11 @@ private:
   double backwardSeconds(const LayerFootprint &footprint,
                          const Strategy &strategy) const;
 
+  /// Values of a body in the model's words, with those that are needed.
+  std::vector<::galvatron::NamedValue> namedValues(size_t kind);
+
+  /// Held by all calls that compile, or read what others compiled.
+  std::mutex mutex;
   OwningOpRef<ModuleOp> scratch;
   std::string modelName, modelHash, elementType, backend;
   ::galvatron::Optimizer optimizer = ::galvatron::Optimizer::AdamW;
@@ -363,11 +372,12 @@ llvm::Expected<LayerFootprint> IRLayerModel::footprint(size_t kind,
 llvm::Expected<LayerFootprint>
 IRLayerModel::leastFootprint(size_t kind, const Strategy &strategy,
                              int64_t samples) {
+  std::lock_guard lock(mutex);
   llvm::Expected<Variant> variant = variantOf(kind, strategy, samples);
   if (!variant)
     return variant.takeError();
   if (*variant <= BodyCompiler::kKeepsNothing)
-    return footprint(kind, strategy, samples);
+    return footprint(kind, strategy, samples, /*splits=*/false);
   const Kind &layer = kinds[kind];
   llvm::Expected<CompiledLayer> measured =
       layer.compiler->measure(strategy, *variant, layer.borrowed, samples);
@@ -506,6 +516,7 @@ constexpr size_t kChosenPoints = 4;
 
 void IRLayerModel::setPointTimes(StringRef clusterHash,
                                  ::galvatron::ForwardSeconds seconds) {
+  std::lock_guard lock(mutex);
   if (pointSeconds && pointCluster == clusterHash)
     return;
   pointCluster = clusterHash.str();
@@ -662,6 +673,7 @@ IRLayerModel::variantOf(size_t kind, const Strategy &strategy,
 llvm::Expected<::galvatron::KeptValues>
 IRLayerModel::keptValues(size_t kind, const Strategy &strategy,
                          int64_t samples) {
+  std::lock_guard lock(mutex);
   llvm::Expected<Variant> variant = variantOf(kind, strategy, samples);
   if (!variant)
     return variant.takeError();
@@ -669,7 +681,7 @@ IRLayerModel::keptValues(size_t kind, const Strategy &strategy,
     return makeError("strategy '" + strategy.str() +
                      "' has no point that keeps a part of the values");
   ::galvatron::KeptValues kept = kinds[kind].compiler->keptBy(*variant);
-  for (const ::galvatron::NamedValue &value : valuesOf(kind))
+  for (const ::galvatron::NamedValue &value : namedValues(kind))
     if (llvm::is_contained(kept.values, value.value))
       kept.names.push_back(value.name);
     else if (value.needed)
@@ -678,6 +690,11 @@ IRLayerModel::keptValues(size_t kind, const Strategy &strategy,
 }
 
 std::vector<::galvatron::NamedValue> IRLayerModel::valuesOf(size_t kind) {
+  std::lock_guard lock(mutex);
+  return namedValues(kind);
+}
+
+std::vector<::galvatron::NamedValue> IRLayerModel::namedValues(size_t kind) {
   std::vector<::galvatron::NamedValue> values = kinds[kind].names;
   BodyCompiler &compiler = *kinds[kind].compiler;
   const ::galvatron::KeptValues all =
@@ -689,6 +706,7 @@ std::vector<::galvatron::NamedValue> IRLayerModel::valuesOf(size_t kind) {
 
 llvm::Error IRLayerModel::keepOnly(size_t kind,
                                    std::vector<::galvatron::KeptValue> values) {
+  std::lock_guard lock(mutex);
   BodyCompiler &compiler = *kinds[kind].compiler;
   ::galvatron::KeptValues kept;
   kept.body = compiler.keptBy(compiler.variantThatKeepsAll()).body;
@@ -703,6 +721,7 @@ llvm::Error IRLayerModel::keepOnly(size_t kind,
 llvm::Error IRLayerModel::givePoint(size_t kind, const Strategy &strategy,
                                     int64_t samples,
                                     const ::galvatron::KeptValues &kept) {
+  std::lock_guard lock(mutex);
   llvm::Expected<Variant> variant = kinds[kind].compiler->variantOf(kept);
   if (!variant)
     return variant.takeError();

@@ -21,7 +21,12 @@ using namespace galvatron;
 
 char ClosedPipe::ID = 0;
 
-Tool::Tool(llvm::StringRef name) : name(name.str()), options("Galvatron") {}
+Tool::Tool(llvm::StringRef name) : name(name.str()), options("Galvatron") {
+  // LLVM's libraries have an option of that name, for tools of its own.
+  auto &known = llvm::cl::getRegisteredOptions();
+  if (auto found = known.find("threads"); found != known.end())
+    found->second->removeArgument();
+}
 
 std::optional<int> Tool::parse(int argc, char **argv, llvm::StringRef usage,
                                llvm::StringRef overview) {

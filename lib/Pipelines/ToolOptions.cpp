@@ -238,6 +238,10 @@ PlanOptions::PlanOptions(Tool &tool)
                   cl::value_desc("N"),
                   cl::init(kDefaultMostSteps / kStepsOfLimit),
                   cl::cat(tool.category())),
+      threads("threads",
+              cl::desc("threads of the planner, which change no plan; 0: one "
+                       "for each processor"),
+              cl::value_desc("N"), cl::init(0), cl::cat(tool.category())),
       keepDpSdp("keep-dp-sdp", cl::desc("keep strategies with both DP and SDP"),
                 cl::cat(tool.category())),
       blocksOfBlocks("blocks-of-blocks",
@@ -736,6 +740,13 @@ llvm::Expected<PlannerOptions> PlanOptions::plannerOptions() const {
   // Who says how long to search wants no other end.
   if (timeLimit.getNumOccurrences() && !searchLimit.getNumOccurrences())
     options.mostSteps = 0;
+  constexpr int64_t mostThreads = 1024;
+  if (threads < 0 || threads > mostThreads)
+    return makeError("option --threads: expected 0 to " +
+                     llvm::Twine(mostThreads) + ", found " +
+                     llvm::Twine(threads));
+  planningThreads = std::make_unique<Threads>(static_cast<unsigned>(threads));
+  options.threads = planningThreads.get();
   options.keepDpSdp = keepDpSdp;
   options.blocksOfBlocks = blocksOfBlocks;
   if (selective && noSelective)

@@ -32,6 +32,7 @@
 #include "galvatron/Search/PipelinePartition.h"
 #include "galvatron/Search/PipelineSearch.h"
 #include "galvatron/Simulate/Simulate.h"
+#include "galvatron/Support/Threads.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -389,18 +390,25 @@ private:
   void boundShapes() {
     const double limit = limitSeconds();
     int64_t batch = batchOfBounds();
+    std::vector<std::pair<Plan, ChunkedProblem>> made;
     forEachShape(batch, [&](int64_t degree, int64_t microBatches,
                             ArrayRef<Strategy> strategies) {
       Plan plan =
           planOf({0, 0, batch, microBatches, degree, strategies.front()});
-      std::optional<ChunkedProblem> problem =
-          ChunkedProblem::make(model, cluster, options, space, plan, bound);
-      if (!problem)
-        return;
-      BoundedShape shape(std::move(plan), std::move(*problem), limit);
-      if (shape.search.least() < limit)
-        shapes.push_back(std::move(shape));
+      if (std::optional<ChunkedProblem> problem =
+              ChunkedProblem::make(model, cluster, options, space, plan, bound))
+        made.emplace_back(std::move(plan), std::move(*problem));
     });
+    std::vector<std::optional<BoundedShape>> searched(made.size());
+    forEachOn(options.threads, made.size(), [&](size_t i) {
+      auto &[plan, problem] = made[i];
+      searched[i].emplace(std::move(plan), std::move(problem), limit);
+      if (searched[i]->search.least() >= limit)
+        searched[i].reset();
+    });
+    for (std::optional<BoundedShape> &shape : searched)
+      if (shape)
+        shapes.push_back(std::move(*shape));
     if (!stopped())
       bounded = limit;
   }

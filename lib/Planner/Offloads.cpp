@@ -9,6 +9,7 @@
 #include "galvatron/Planner/Gap.h"
 
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Support/Threads.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/Support/FormatVariadic.h"
@@ -32,26 +33,37 @@ Expected<PlannerResult> planEachOffload(const Cluster &cluster,
   std::optional<PlannerResult> best;
   std::vector<std::string> decisions;
   LeastOfAll least;
-  for (Offload offload : offloads) {
-    PlannerOptions one = options;
-    one.anyOffload = one.relaxations = false;
-    one.offload = offload;
+  // Those behind the first know of its plan and not of each other's, so that
+  // plans are the same on any number of threads.
+  std::vector<std::optional<Expected<PlannerResult>>> results(offloads.size());
+  auto planRange = [&](size_t begin, size_t end) {
+    const bool isKnown = best && best->feasible();
+    forEachOn(options.threads, end - begin, [&](size_t number) {
+      if (isKnown && options.isLate())
+        return;
+      PlannerOptions one = options;
+      one.anyOffload = one.relaxations = false;
+      one.offload = offloads[begin + number];
+      if (isKnown)
+        one.samplesPerSecondKnown = best->plan().samplesPerSecond;
+      // One line has room for one search.
+      if (number > 0)
+        one.progress = nullptr;
+      results[begin + number].emplace(planOn(cluster, one));
+    });
+  };
+  auto take = [&](Offload offload,
+                  std::optional<Expected<PlannerResult>> &&planned) {
     std::string name = "offload '" + offloadName(offload) + "': ";
-    bool isKnown = best && best->feasible();
-    if (isKnown && options.isLate()) {
+    if (!planned) {
       decisions.push_back(name + "not looked at, time is up");
       least.add(0);
-      continue;
+      return;
     }
-    if (isKnown)
-      one.samplesPerSecondKnown = best->plan().samplesPerSecond;
-    Expected<PlannerResult> result = planOn(cluster, one);
-    // A request refused in the simplest case is refused in others.
-    if (!result && !best)
-      return result.takeError();
+    Expected<PlannerResult> result = std::move(*planned);
     if (!result) {
       decisions.push_back(name + toString(result.takeError()));
-      continue;
+      return;
     }
     least.add(*result);
     for (const std::string &decision : result->decisions)
@@ -61,6 +73,7 @@ Expected<PlannerResult> planEachOffload(const Cluster &cluster,
           name + formatv("{0:f3}", result->plan().iterationMs).str() + " ms");
     else
       decisions.push_back(name + result->infeasible().reason);
+    const bool isKnown = best && best->feasible();
     bool better =
         !best || (result->feasible() && !isKnown) ||
         (result->feasible() && isKnown &&
@@ -72,7 +85,15 @@ Expected<PlannerResult> planEachOffload(const Cluster &cluster,
       best = std::move(*result);
     else
       best->steps = result->steps;
-  }
+  };
+  planRange(0, 1);
+  // A request refused in the simplest case is refused in others.
+  if (!*results.front())
+    return results.front()->takeError();
+  take(offloads.front(), std::move(results.front()));
+  planRange(1, offloads.size());
+  for (size_t i = 1; i < offloads.size(); ++i)
+    take(offloads[i], std::move(results[i]));
   best->decisions = std::move(decisions);
   if (Plan *plan = std::get_if<Plan>(&best->outcome)) {
     setLeastMs(*plan, options.batch ? least.milliseconds() : 0);

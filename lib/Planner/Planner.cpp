@@ -7,6 +7,7 @@
 
 #include "Candidate.h"
 #include "ChunkedSearch.h"
+#include "EachSchedule.h"
 #include "FewSamples.h"
 #include "KeptPlan.h"
 #include "LongSamples.h"
@@ -17,12 +18,14 @@
 #include "galvatron/Planner/IdleDevices.h"
 #include "galvatron/Planner/Offloads.h"
 #include "galvatron/Schedule/Schedule.h"
+#include "galvatron/Support/Threads.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 
+#include <array>
 #include <chrono>
 #include <limits>
 #include <numeric>
@@ -132,180 +135,28 @@ static void tryContained(LayerModel &model, const Cluster &cluster,
   }
 }
 
-namespace {
-
-/// A lower bound of the time of all plans of several schedules for one batch.
-class ScheduleBounds {
-public:
-  /// A search of one schedule has ended.
-  void add(const Schedule &schedule, const PlannerResult &result) {
-    const bool bounded = planner::leastMsOf(result) > 0;
-    note(schedule, bounded ? proven : open);
-    if (bounded)
-      least.add(result);
-  }
-  /// Not all plans of a schedule were looked at.
-  void leaveOpen(const Schedule &schedule) { note(schedule, open); }
-  /// Sets what is proven of the fastest plan of all.
-  void prove(Plan &plan) const {
-    std::vector<std::string> names = proven;
-    // Chunks of some counts may be open.
-    erase_if(names,
-             [&](const std::string &name) { return is_contained(open, name); });
-    plan.provenSchedule = join(names, ", ");
-    planner::setLeastMs(plan, names.empty() ? 0 : least.milliseconds());
-  }
-
-private:
-  static void note(const Schedule &schedule, std::vector<std::string> &names) {
-    std::string name = schedule.name().str();
-    if (!is_contained(names, name))
-      names.push_back(std::move(name));
-  }
-
-  std::vector<std::string> proven, open;
-  planner::LeastOfAll least;
-};
-
-} // namespace
-
-/// Every schedule by itself; the plan that is executed fastest is taken.
+/// Plans all schedules, and the spaces inside the one asked for with the best
+/// plan's schedule. What is proven is of all schedules.
 static Expected<PlannerResult> planAny(LayerModel &model,
                                        const Cluster &cluster,
                                        const PlannerOptions &options) {
-  if (options.objective != Objective::Executed)
-    return makeError("schedules are compared by the time that is executed, "
-                     "which objective '" +
-                     objectiveName(options.objective) + "' is not");
-  // Whole stages exist in any case with all states on the devices: an error of
-  // theirs is one of the options.
-  std::optional<PlannerResult> best;
-  std::vector<std::string> decisions;
-  ScheduleBounds bounds;
-  uint64_t steps = 0;
-  // Schedules with whole stages come first, which are planned exactly and in
-  // less time: others go no further than they can be faster. Of these the ones
-  // whose batches overlap last: their exact search takes longest where nothing
-  // is known. Of equally fast plans that of the schedule counts that comes
-  // first in the registry.
-  std::vector<const Schedule *> schedules;
-  for (const auto &schedule : ScheduleRegistry::get().all())
-    schedules.push_back(schedule.get());
-  auto turnOf = [&](const Schedule *schedule) {
-    PlannerOptions one = options;
-    one.schedule = schedule;
-    return planner::chunksOf(one) > 1 ? 2 : schedule->delay({}) > 0 ? 1 : 0;
-  };
-  llvm::stable_sort(schedules, [&](const Schedule *a, const Schedule *b) {
-    return turnOf(a) < turnOf(b);
-  });
-  auto placeOf = [](const Schedule *schedule) {
-    return llvm::find_if(ScheduleRegistry::get().all(), [&](const auto &known) {
-      return known.get() == schedule;
-    });
-  };
-  for (const Schedule *schedule : schedules) {
-    // Other mathematics, so never unasked.
-    bool late = schedule->delay({}) > 0;
-    if (late && !options.allowDelayed)
-      continue;
-    // Planned in a space of their own.
-    if (schedule->runsPacks())
-      continue;
-    if (Error refused =
-            checkClipping(*schedule, options.offload, options.training)) {
-      decisions.push_back(schedule->name().str() + ": " +
-                          toString(std::move(refused)));
-      continue;
-    }
-    PlannerOptions one = options;
-    if (schedule->splitsBackward() && !model.splitsBackward()) {
-      decisions.push_back(schedule->name().str() +
-                          ": the model does not say what the parts of a "
-                          "backward pass take");
-      continue;
-    }
-    one.anySchedule = false;
-    one.schedule = schedule;
-    bool whole = planner::chunksOf(one) == 1;
-    std::vector<int64_t> counts = {0};
-    if (!whole)
-      counts = options.chunks ? std::vector<int64_t>{options.chunks}
-                              : std::vector<int64_t>{2, 3, 4};
-    // The chunk counts that a pipeline of this schedule can have, if any.
-    std::vector<int64_t> possible = counts;
-    llvm::erase_if(possible, [&](int64_t chunks) {
-      Error refused = schedule->check(
-          ScheduleShape::of(2, 1, std::max<int64_t>(chunks, 1), {}));
-      bool isRefused = bool(refused);
-      consumeError(std::move(refused));
-      return isRefused;
-    });
-    for (int64_t chunks : possible.empty() ? counts : possible) {
-      one.chunks = chunks;
-      if (best && best->feasible())
-        one.samplesPerSecondKnown = best->plan().samplesPerSecond;
-      std::string name = schedule->name().str();
-      if (!whole)
-        name += " with " + std::to_string(chunks) + " chunks a stage";
-      if (best && best->feasible() && options.isLate()) {
-        decisions.push_back(name + ": not looked at, time is up");
-        bounds.leaveOpen(*schedule);
-        continue;
-      }
-      Expected<PlannerResult> result = planOne(model, cluster, one);
-      if (!result && whole && options.offload == Offload::Off)
-        return result.takeError();
-      if (!result) {
-        decisions.push_back(name + ": " + toString(result.takeError()));
-        continue;
-      }
-      for (const std::string &decision : result->decisions)
-        decisions.push_back(name + ": " + decision);
-      bounds.add(*schedule, *result);
-      steps += result->steps;
-      // One stage never drains anyway: gradients would be late for nothing.
-      if (late && result->feasible() && result->plan().pipelineDegree == 1) {
-        decisions.push_back(name + ": its best plan has no pipeline");
-        continue;
-      }
-      // One stage waits for nobody: parts would take memory for nothing.
-      if (schedule->splitsBackward() && result->feasible() &&
-          result->plan().pipelineDegree == 1) {
-        decisions.push_back(name + ": left out, the plan has one stage");
-        continue;
-      }
-      bool better =
-          !best || (result->feasible() && !best->feasible()) ||
-          (result->feasible() && best->feasible() &&
-           (result->plan().samplesPerSecond > best->plan().samplesPerSecond ||
-            (result->plan().samplesPerSecond == best->plan().samplesPerSecond &&
-             placeOf(schedule) < placeOf(best->plan().schedule))));
-      if (better)
-        best = std::move(*result);
-    }
-  }
-  if (!best)
-    return makeError("no schedule can be had: " + join(decisions, "; "));
-  best->decisions = std::move(decisions);
-  best->steps = steps;
-  if (best->feasible()) {
-    PlannerOptions one = options;
-    one.anySchedule = false;
-    one.schedule = best->plan().schedule;
-    one.chunks =
-        best->plan().chunksPerStage() > 1 ? best->plan().chunksPerStage() : 0;
-    if (isSearchedBesides(one))
-      tryContained(model, cluster, one, *best);
-  }
-  // Batches of several sizes have no bound in common.
-  if (Plan *plan = std::get_if<Plan>(&best->outcome)) {
-    if (options.batch)
-      bounds.prove(*plan);
-    else
-      plan->provenSchedule = plan->schedule->name().str();
-  }
-  return std::move(*best);
+  Expected<PlannerResult> best = planner::planEachSchedule(
+      model, cluster, options,
+      [&](const Cluster &some, const PlannerOptions &one) {
+        return planOne(model, some, one);
+      });
+  if (!best || !best->feasible())
+    return best;
+  const std::string proven = best->plan().provenSchedule;
+  PlannerOptions one = options;
+  one.anySchedule = false;
+  one.schedule = best->plan().schedule;
+  one.chunks =
+      best->plan().chunksPerStage() > 1 ? best->plan().chunksPerStage() : 0;
+  if (isSearchedBesides(one))
+    tryContained(model, cluster, one, *best);
+  std::get<Plan>(best->outcome).provenSchedule = proven;
+  return best;
 }
 
 /// Plans with states whose home is the host. Beside devices with memory of
@@ -315,20 +166,32 @@ static Expected<PlannerResult> planAway(LayerModel &model,
                                         const Cluster &cluster,
                                         const PlannerOptions &options,
                                         const planner::Space &space) {
-  Expected<PlannerResult> found =
-      planner::planChunked(model, cluster, options, space);
   std::vector<int64_t> all(cluster.deviceCount());
   std::iota(all.begin(), all.end(), 0);
-  if (!found || options.offload.states != Offload::States::All ||
-      options.offload.prefetch || planner::chunksOf(options) < 2 ||
-      !backendTraits(cluster.backendOf(all)).streams)
-    return found;
+  const bool tryBoth = options.offload.states == Offload::States::All &&
+                       !options.offload.prefetch &&
+                       planner::chunksOf(options) > 1 &&
+                       backendTraits(cluster.backendOf(all)).streams;
   PlannerOptions ahead = options;
   ahead.offload.prefetch = true;
-  Expected<PlannerResult> other =
-      planner::planChunked(model, cluster, ahead, space);
-  if (!other)
-    return other.takeError();
+  ahead.progress = nullptr;
+  std::array<std::optional<Expected<PlannerResult>>, 2> results;
+  forEachOn(options.threads, tryBoth ? 2 : 1, [&](size_t number) {
+    results[number].emplace(planner::planChunked(
+        model, cluster, number == 0 ? options : ahead, space));
+  });
+  Expected<PlannerResult> found = std::move(*results.front());
+  if (!tryBoth)
+    return found;
+  Expected<PlannerResult> other = std::move(*results.back());
+  if (!found || !other) {
+    Error refused = found.takeError();
+    Error refusedAhead = other.takeError();
+    if (!refused)
+      return std::move(refusedAhead);
+    consumeError(std::move(refusedAhead));
+    return std::move(refused);
+  }
   found->steps += other->steps;
   planner::LeastOfAll least;
   least.add(*found);

@@ -234,6 +234,7 @@ struct LiveTensors {
 using ForwardSeconds =
     std::function<double(const LayerFootprint &, const Strategy &)>;
 
+/// Several threads may ask a model at the same time.
 class LayerModel {
 public:
   virtual ~LayerModel() = default;

@@ -17,6 +17,7 @@
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Pipelines/Compile.h"
 #include "galvatron/Pipelines/PlanWatch.h"
+#include "galvatron/Support/Threads.h"
 
 #include "llvm/Support/CommandLine.h"
 
@@ -154,6 +155,7 @@ struct PlanOptions {
       microBatches, chunks, placementSeed;
   llvm::cl::opt<double> gap, timeLimit;
   llvm::cl::opt<int64_t> searchLimit; ///< million steps
+  llvm::cl::opt<int64_t> threads;
   llvm::cl::opt<bool> keepDpSdp, blocksOfBlocks, selective, noSelective,
       allowDelayed, decisions;
   llvm::cl::opt<std::string> optimizer, dtype, clip, dropout;
@@ -164,6 +166,8 @@ struct PlanOptions {
   llvm::cl::opt<int64_t> documentLength; ///< tokens
   llvm::cl::opt<std::string> json;
   mutable PlanWatch watch; ///< begun by plannerOptions()
+  /// Of the planner; begun by plannerOptions().
+  mutable std::unique_ptr<Threads> planningThreads;
 
   /// The cluster's and the plan's files.
   void addInputs(ToolFiles &files) const;
@@ -197,8 +201,8 @@ struct PlanOptions {
   /// agree.
   llvm::Expected<Cluster> resolveCluster(mlir::ModuleOp module,
                                          bool keep) const;
-  /// Returns the planner's options. From here on the time limit counts, and
-  /// Ctrl-C ends the search only.
+  /// Returns the planner's options, which must not outlive this object. From
+  /// here on the time limit counts, and Ctrl-C ends the search only.
   llvm::Expected<PlannerOptions> plannerOptions() const;
   /// The options that space 'amp' alone has.
   llvm::Expected<AmpOptions> ampOptions() const;

@@ -31,6 +31,8 @@
 
 namespace galvatron {
 
+class Threads;
+
 /// The way in which micro-batches are chosen: searched over all divisors of the
 /// batch, or fixed by a rule of thumb, for rerunning the paper's tables
 /// (docs/cost-model.md, "The paper's micro-batches"). Under the rule the batch
@@ -125,8 +127,12 @@ struct PlannerOptions {
   /// it is requested the best plan so far is returned within half a second; if
   /// there is none, one that fits; and if nothing fits, why. Null: never.
   const Cancellation *cancellation = nullptr;
-  /// Called now and then, at most once a turn of the search.
+  /// Called now and then, at most once a turn of the search, by one thread at a
+  /// time.
   std::function<void(const PlannerProgress &)> progress;
+  /// The threads that searches which do not depend on each other are spread
+  /// over; plans are the same for any number. Null: the calling one.
+  Threads *threads = nullptr;
   /// Stop likewise after about so many steps (PipelineStatistics::steps) in one
   /// batch of the paper's rule, one doubling of another sweep, or the one batch
   /// given; 0: no limit. What is counted does not depend on the machine, so
