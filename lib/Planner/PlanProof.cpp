@@ -22,9 +22,9 @@ using namespace llvm;
 
 namespace galvatron::planner {
 
-/// Part of the steps of a search that its proof may take after it, 2 million:
-/// some tenths of a second.
-constexpr uint64_t kProofPart = 25;
+/// Part of the steps of a search that its proof may take after it, 7 million:
+/// about a second.
+constexpr uint64_t kProofPart = 7;
 /// Moves between layers on so few devices are quickly priced.
 constexpr int64_t kFewDevices = 16;
 /// Forms of the bound that are tried for a shape.
@@ -482,8 +482,10 @@ std::optional<double> PlanSearch::Proof::run() {
 /// Adds what is proven of executed times to a plan that was chosen by them.
 void PlanSearch::proveExecuted(PlannerResult &priced) {
   bool searched = !unpriced && LeastForm::knows(*best->shape.schedule);
+  // Without points nothing is proven of plans with them, which come next.
+  bool isFirst = !tables.pricesPoints() && space.points > 0 && !space.fixed;
   if (options.objective != Objective::Executed || !searched || late() ||
-      asDrain)
+      asDrain || isFirst)
     return;
   uint64_t before = steps;
   std::optional<double> gap = Proof(*this, priced).run();
