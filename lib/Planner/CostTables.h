@@ -127,13 +127,12 @@ struct LeastParts {
   double forward = 0, backward = 0;
   /// Gathers that may run beside the layer before.
   double forwardAhead = 0, backwardAhead = 0;
-  /// The part of backward that sums of gradients, or gathers, may run beside;
-  /// and the part of it that the layer's own scatter runs beside already.
-  double beside = 0, besideScatter = 0;
-  double scatter = 0; ///< of backward, whatever it runs beside
-  double sync = 0;    ///< sums of gradients, once a step
-  double end = 0;     ///< norm and update
-  double update = 0;  ///< of these
+  /// The part of backward that gathers, or sums of gradients, may run beside:
+  /// not what the layer's own scatter runs beside already.
+  double beside = 0;
+  double sync = 0;   ///< sums of gradients, once a step
+  double end = 0;    ///< norm and update
+  double update = 0; ///< of these
 
   static LeastParts of(const LayerTimeParts &parts,
                        const LayerFootprint &footprint);

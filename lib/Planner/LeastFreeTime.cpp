@@ -118,7 +118,7 @@ std::optional<Picoseconds> FreeTime::findFastest() {
         return kNoBound;
       double fastest = std::numeric_limits<double>::infinity();
       for (const KindOption &option : options.options) {
-        Least time = least.withPoints(option, hiding);
+        Least time = least.of(option, hiding);
         double both = time.forward + time.backward;
         fastest = std::min(fastest, both);
         if (both > 0)

@@ -55,6 +55,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -165,9 +166,19 @@ public:
   bool build();
 
 private:
+  /// The seconds of an option's passes that gathers may run beside, and of its
+  /// gathers.
+  struct Beside {
+    size_t layoutClass = 0; ///< of the strategies of the stage's size
+    double forward = 0, forwardGather = 0;
+    double backward = 0, backwardGather = 0;
+
+    auto operator<=>(const Beside &other) const = default;
+  };
   /// A stage whose place is new, while its options are priced.
   struct Place {
     size_t stage = 0;
+    size_t oldPlace = 0; ///< in `old`
     StageWeights weights;
     const Hiding *hiding = nullptr;
     StageShape shape;
@@ -191,21 +202,42 @@ private:
     PipelineOption option;
     size_t strategy;
     LeastEnd end;
+    Beside beside;
+  };
+  /// The weights with which seconds that hide beside others enter the time of a
+  /// stage's options: in all, and in every further micro-batch of the slowest.
+  struct HiddenWeights {
+    double forward = 0, backward = 0;
+    double forwardEach = 0, backwardEach = 0;
   };
 
   StageWeights weightsOf(size_t stage) const;
   const Hiding &hidingOn(size_t stage, size_t contention);
   bool addPlace(Place &place);
   bool addOptions(Place &place, const LayerSort &sort, const KindOptions &kind);
+  size_t classOf(size_t strategy, const LeastParts &parts);
+  std::pair<double, double> periodParts(const StageWeights &weights) const;
+  HiddenWeights hiddenWeights(const Place &place) const;
+  Picoseconds exposed(const Place &place, double forward,
+                      double backward) const;
+  void addExposed(const Place &place, size_t former, size_t latter,
+                  std::vector<Picoseconds> &times) const;
   std::optional<Priced> price(const Place &place, const LayerSort &sort,
                               double slowdown, const KindOption &from,
-                              Least time) const;
+                              Least time);
   void keep(const Priced &priced);
-  void addReshards(const Place &place, size_t oldPlace);
+  void addExposedAtEnd(const Place &place, size_t set, bool isLast,
+                       std::vector<Picoseconds> &times) const;
+  void addBoundaries();
+  void addReshards(const Place &place);
   void addCuts();
   void addTies();
   void chargeAlways();
-  size_t scaled(size_t matrix, double part);
+  std::vector<Picoseconds> scaled(size_t matrix, double part) const;
+  size_t addMatrix(std::vector<Picoseconds> times) {
+    problem.matrices.push_back(std::move(times));
+    return problem.matrices.size() - 1;
+  }
 
   Candidate &to;
   PipelineProblem &problem;
@@ -222,6 +254,11 @@ private:
   double always = 0; ///< what every pipeline takes besides, picoseconds
   /// The key is the number in `contentionsOf()` and the layout's place.
   std::map<std::pair<size_t, size_t>, Hiding> hidings;
+  std::vector<Place> places; ///< by place
+  /// The classes of the problem: those of `old`, each with and without gathers
+  /// that may run ahead.
+  std::vector<std::pair<size_t, bool>> classes;
+  std::vector<std::vector<Beside>> besides; ///< by option set
 };
 
 StageWeights Candidate::LeastBuilder::weightsOf(size_t stage) const {
@@ -250,8 +287,6 @@ bool Candidate::LeastBuilder::build() {
       tables.contentionsOf(layout, shape.microBatches);
   problem = PipelineProblem();
   problem.microBatches = old.microBatches;
-  problem.classes = old.classes;
-  problem.boundaries = old.boundaries;
   problem.boundaryBehind = old.boundaryBehind;
   to.strategyOf.clear();
   std::map<std::tuple<size_t, size_t, size_t, StageWeights>, size_t> placeIndex;
@@ -263,7 +298,7 @@ bool Candidate::LeastBuilder::build() {
     auto [it, fresh] = placeIndex.try_emplace(
         {layout.place[s], layout.movePlace[s], contentions[s], place.weights},
         placeIndex.size());
-    size_t oldPlace = std::exchange(place.budgets.place, it->second);
+    place.oldPlace = std::exchange(place.budgets.place, it->second);
     problem.stages.push_back(place.budgets);
     if (!fresh)
       continue;
@@ -273,12 +308,47 @@ bool Candidate::LeastBuilder::build() {
       return false;
     if (tables.incomplete())
       return true;
-    addReshards(place, oldPlace);
+    places.push_back(std::move(place));
   }
+  problem.classes = std::max<size_t>(classes.size(), 1);
+  addBoundaries();
+  for (const Place &place : places)
+    addReshards(place);
   addCuts();
   addTies();
   chargeAlways();
   return true;
+}
+
+/// The class of an option. Where the moves between layers are priced, it tells
+/// of gathers, too: what hides beside a layer depends on the next one.
+size_t Candidate::LeastBuilder::classOf(size_t strategy,
+                                        const LeastParts &parts) {
+  if (old.classes == 1)
+    return 0;
+  std::pair<size_t, bool> own = {layout.set->classOf[strategy],
+                                 parts.forwardAhead + parts.backwardAhead > 0};
+  auto at = llvm::find(classes, own);
+  if (at == classes.end())
+    at = classes.insert(classes.end(), own);
+  return static_cast<size_t>(at - classes.begin());
+}
+
+/// What boundaries hold depends on how samples are laid out alone.
+void Candidate::LeastBuilder::addBoundaries() {
+  problem.boundaries = old.boundaries;
+  if (classes.empty())
+    return;
+  auto spread = [&](std::vector<int64_t> &bytes) {
+    std::vector<int64_t> wide;
+    for (const auto &[layoutClass, gathers] : classes)
+      wide.push_back(bytes[layoutClass]);
+    bytes = std::move(wide);
+  };
+  for (PipelineBoundary &boundary : problem.boundaries) {
+    spread(boundary.live);
+    spread(boundary.passing);
+  }
 }
 
 bool Candidate::LeastBuilder::addPlace(Place &place) {
@@ -306,6 +376,7 @@ void Candidate::LeastBuilder::keep(const Priced &priced) {
   problem.optionSets.back().push_back(priced.option);
   to.strategyOf.back().push_back(priced.strategy);
   to.leastEnds.back().push_back(priced.end);
+  besides.back().push_back(priced.beside);
 }
 
 /// Adds the options that may take no more than `atMost`, or the fastest one:
@@ -315,6 +386,7 @@ bool Candidate::LeastBuilder::addOptions(Place &place, const LayerSort &sort,
   problem.optionSets.emplace_back();
   to.strategyOf.emplace_back();
   to.leastEnds.emplace_back();
+  besides.emplace_back();
   problem.optionSets.back().reserve(kind.options.size());
   to.strategyOf.back().reserve(kind.options.size());
   to.leastEnds.back().reserve(kind.options.size());
@@ -324,7 +396,8 @@ bool Candidate::LeastBuilder::addOptions(Place &place, const LayerSort &sort,
     if (!layout.set->allows(sort.pin, firstStrategy + from.strategy))
       return true;
     std::optional<Priced> priced =
-        price(place, sort, kind.slowdown, from, least.of(from, *place.hiding));
+        price(place, sort, kind.slowdown, from,
+              least.of(from, *place.hiding, {sort.isFirst, sort.isLast}));
     if (!priced)
       return false;
     Picoseconds cost = problem.leastCost(priced->option);
@@ -335,8 +408,9 @@ bool Candidate::LeastBuilder::addOptions(Place &place, const LayerSort &sort,
     return true;
   };
   auto mayHavePoints = [&](const KindOption &plain) {
-    std::optional<Priced> floor = price(place, sort, kind.slowdown, plain,
-                                        least.withPoints(plain, *place.hiding));
+    std::optional<Priced> floor =
+        price(place, sort, kind.slowdown, plain,
+              least.of(plain, *place.hiding, {sort.isFirst, sort.isLast}));
     return !floor || problem.leastCost(floor->option) <= atMost;
   };
   if (!llvm::all_of(kind.options, add))
@@ -350,12 +424,29 @@ bool Candidate::LeastBuilder::addOptions(Place &place, const LayerSort &sort,
   return true;
 }
 
+/// The weights of a layer's forward and backward pass in what every further
+/// micro-batch takes.
+std::pair<double, double>
+Candidate::LeastBuilder::periodParts(const StageWeights &weights) const {
+  double forward = 1, backward = 1 - weights.later;
+  if (!hasPhases(*shape.schedule)) {
+    forward -= weights.ahead * (1 - weights.later);
+    backward = 1 - weights.ahead * weights.later;
+  }
+  double waiting = 0;
+  if (form.waits > 0)
+    waiting = form.waits * (count - static_cast<double>(stages)) /
+              std::max(count - 1, 1.0);
+  return {(1 - form.waits) * forward + waiting,
+          (1 - form.waits) * backward + waiting};
+}
+
 /// Prices one option. Nothing if its time would be negative: counted as nothing
 /// it would be too much.
 std::optional<Candidate::LeastBuilder::Priced>
 Candidate::LeastBuilder::price(const Place &place, const LayerSort &sort,
                                double slowdown, const KindOption &from,
-                               Least time) const {
+                               Least time) {
   const StageWeights &weights = place.weights;
   size_t strategy = layout.own[place.stage].strategy + from.strategy;
   double both = time.forward + time.backward, sync = from.least.sync;
@@ -370,55 +461,159 @@ Candidate::LeastBuilder::price(const Place &place, const LayerSort &sort,
   double rest = from.least.end - from.least.update;
   atEnd += weights.own * rest + weights.update * from.least.update;
   PipelineOption option;
-  option.layoutClass = old.classes > 1 ? layout.set->classOf[strategy] : 0;
+  option.layoutClass = classOf(strategy, from.least);
   double atAll =
       (1 + weights.awaited) * both - weights.later * time.backward + atEnd;
   if (atAll < 0)
     return std::nullopt;
   option.time = floorPicoseconds(atAll);
-  double period =
-      hasPhases(*shape.schedule)
-          ? time.forward + (1 - weights.later) * time.backward
-          : both - weights.ahead * ((1 - weights.later) * time.forward +
-                                    weights.later * time.backward);
-  double waitingPart = form.waits > 0 ? (count - static_cast<double>(stages)) /
-                                            std::max(count - 1, 1.0)
-                                      : 0;
-  option.nosync = floorPicoseconds((1 - form.waits) * period +
-                                   form.waits * waitingPart * both);
+  const auto [forward, backward] = periodParts(weights);
+  option.nosync =
+      floorPicoseconds(forward * time.forward + backward * time.backward);
   setMemory(option, from, place.shape, place.budgets);
   return Priced{
       option,
       strategy,
-      {time.backward * 1e12, (alone + rest) * 1e12, from.least.update * 1e12}};
+      {time.backward * 1e12, (alone + rest) * 1e12, from.least.update * 1e12},
+      {place.hiding->set->classOf[from.strategy], from.least.forward,
+       from.least.forwardAhead, from.least.beside, from.least.backwardAhead}};
 }
 
-/// Adds a matrix of `old` with its times multiplied; its number.
-size_t Candidate::LeastBuilder::scaled(size_t matrix, double part) {
+/// A matrix of `old` with its times multiplied.
+std::vector<Picoseconds> Candidate::LeastBuilder::scaled(size_t matrix,
+                                                         double part) const {
+  const std::vector<Picoseconds> &from = old.matrices[matrix];
+  auto timeOf = [&](size_t cell) {
+    return static_cast<Picoseconds>(
+        std::floor(static_cast<double>(from[cell]) * std::max(0.0, part)));
+  };
+  if (classes.empty())
+    return {timeOf(0)};
   std::vector<Picoseconds> times;
-  for (Picoseconds time : old.matrices[matrix])
-    times.push_back(static_cast<Picoseconds>(
-        std::floor(static_cast<double>(time) * std::max(0.0, part))));
-  problem.matrices.push_back(std::move(times));
-  return problem.matrices.size() - 1;
+  for (const auto &[row, rowGathers] : classes)
+    for (const auto &[column, columnGathers] : classes)
+      times.push_back(timeOf(row * old.classes + column));
+  return times;
+}
+
+/// What price() takes off an option's times for each second that is hidden. A
+/// gather that hides less in a last backward pass leaves more of it to sums.
+Candidate::LeastBuilder::HiddenWeights
+Candidate::LeastBuilder::hiddenWeights(const Place &place) const {
+  const StageWeights &weights = place.weights;
+  const double part = place.hiding->part;
+  HiddenWeights found;
+  found.forward = part * (1 + weights.awaited);
+  found.backward = part * (1 + weights.awaited - weights.later);
+  if (weights.streams)
+    found.backward -= form.behindBackward * weights.saved(2 - part, form.waits);
+  const auto [forward, backward] = periodParts(weights);
+  found.forwardEach = part * forward;
+  found.backwardEach = part * backward;
+  return found;
+}
+
+/// The least that seconds add which price() counts as hidden and are not, to
+/// the time of a stage and that of every further micro-batch alike.
+Picoseconds Candidate::LeastBuilder::exposed(const Place &place, double forward,
+                                             double backward) const {
+  HiddenWeights weights = hiddenWeights(place);
+  double once = weights.forward * forward + weights.backward * backward;
+  double each = weights.forwardEach * forward + weights.backwardEach * backward;
+  return floorPicoseconds(
+      std::max(0.0, std::min(once, (once + (count - 1) * each) / count)));
+}
+
+/// Adds what no two layers next to each other can hide, of what price() counts
+/// as hidden for each of them: a gather runs beside its neighbour alone, in
+/// forward beside the former and in backward beside the latter, and only if
+/// both lay their samples out alike. By classes: the least of their options.
+void Candidate::LeastBuilder::addExposed(
+    const Place &place, size_t former, size_t latter,
+    std::vector<Picoseconds> &times) const {
+  const Hiding &hiding = *place.hiding;
+  std::vector<std::set<Beside>> ofFormer(classes.size()),
+      ofLatter(classes.size());
+  auto sort = [&](size_t set, std::vector<std::set<Beside>> &byClass) {
+    for (auto [option, beside] :
+         zip_equal(problem.optionSets[set], besides[set]))
+      byClass[option.layoutClass].insert(beside);
+  };
+  sort(former, ofFormer);
+  sort(latter, ofLatter);
+  auto exposedOf = [&](const Beside &one, const Beside &other) {
+    double forward =
+        hiding.counted(hiding.forward, hiding.longestForward, one.layoutClass,
+                       one.forward, other.layoutClass, other.forwardGather);
+    double backward = hiding.counted(hiding.backward, hiding.longestBackward,
+                                     other.layoutClass, other.backward,
+                                     one.layoutClass, one.backwardGather);
+    if (one.layoutClass == other.layoutClass) {
+      forward -= std::min(one.forward, other.forwardGather);
+      backward -= std::min(other.backward, one.backwardGather);
+    }
+    return exposed(place, forward, backward);
+  };
+  for (size_t row = 0; row < classes.size(); ++row)
+    for (size_t column = 0; column < classes.size(); ++column) {
+      Picoseconds least = kNoBound;
+      for (const Beside &one : ofFormer[row])
+        for (const Beside &other : ofLatter[column])
+          least = std::min(least, exposedOf(one, other));
+      if (least < kNoBound)
+        times[row * classes.size() + column] += least;
+    }
+}
+
+/// The same for the last layer of a stage, or the first one: at a stage's end
+/// no gather runs beside computation.
+void Candidate::LeastBuilder::addExposedAtEnd(
+    const Place &place, size_t set, bool isLast,
+    std::vector<Picoseconds> &times) const {
+  const Hiding &hiding = *place.hiding;
+  std::vector<Picoseconds> least(classes.size(), kNoBound);
+  for (auto [option, beside] :
+       zip_equal(problem.optionSets[set], besides[set])) {
+    const size_t layout = beside.layoutClass;
+    const double forward =
+        isLast ? hiding.ofComputation(beside.forward, hiding.forward[layout],
+                                      hiding.longestForward[layout])
+               : hiding.ofGather(beside.forwardGather, hiding.forward[layout]);
+    const double backward =
+        isLast ? hiding.ofGather(beside.backwardGather, hiding.backward[layout])
+               : hiding.ofComputation(beside.backward, hiding.backward[layout],
+                                      hiding.longestBackward[layout]);
+    Picoseconds &ofClass = least[option.layoutClass];
+    ofClass = std::min(ofClass, exposed(place, forward, backward));
+  }
+  for (size_t row = 0; row < classes.size(); ++row)
+    for (size_t column = 0; column < classes.size(); ++column)
+      if (Picoseconds added = least[isLast ? row : column]; added < kNoBound)
+        times[row * classes.size() + column] += added;
 }
 
 /// Reshards wait like computation does. Gathers and scatters end before one
 /// begins (no layer next to one is gathered ahead), and sums of gradients run
 /// beside those of the last backward pass only.
-void Candidate::LeastBuilder::addReshards(const Place &place, size_t oldPlace) {
+void Candidate::LeastBuilder::addReshards(const Place &place) {
   const StageWeights &weights = place.weights;
   double part = partOfMoves(shape, place.stage,
                             1 - weights.later + weights.awaited, form.waits);
   if (weights.streams)
     part -= form.behindBackward * weights.saved(place.slowdown, form.waits) /
             (stages == 1 ? count : 1.0);
-  std::map<size_t, size_t> known;
+  const std::vector<size_t> &sets = problem.layers[place.budgets.place];
+  std::map<std::tuple<size_t, size_t, size_t>, size_t> known;
   problem.transforms.emplace_back();
-  for (size_t matrix : old.transforms[oldPlace]) {
-    auto [at, isNew] = known.try_emplace(matrix, 0);
-    if (isNew)
-      at->second = scaled(matrix, part);
+  for (auto [layer, matrix] : enumerate(old.transforms[place.oldPlace])) {
+    auto [at, isNew] =
+        known.try_emplace({matrix, sets[layer], sets[layer + 1]}, 0);
+    if (isNew) {
+      std::vector<Picoseconds> times = scaled(matrix, part);
+      if (!classes.empty() && place.hiding->part > 0)
+        addExposed(place, sets[layer], sets[layer + 1], times);
+      at->second = addMatrix(std::move(times));
+    }
     problem.transforms.back().push_back(at->second);
   }
 }
@@ -426,12 +621,20 @@ void Candidate::LeastBuilder::addReshards(const Place &place, size_t oldPlace) {
 /// A stage's messages count once, those of gradients as far as the stages whose
 /// ends count wait for them, and in the periods that its slots leave.
 void Candidate::LeastBuilder::addCuts() {
-  std::map<std::pair<size_t, double>, size_t> parts;
-  auto partOf = [&](size_t matrix, double part) {
-    auto [it, fresh] = parts.try_emplace({matrix, part}, 0);
-    if (fresh)
-      it->second = scaled(matrix, part);
-    return it->second;
+  std::map<std::tuple<size_t, double, size_t, size_t>, size_t> parts;
+  // The message of a stage behind its last layer, or in front of its first one.
+  auto partOf = [&](size_t matrix, double part, size_t stage, size_t layer,
+                    bool isLast) {
+    const Place &place = places[problem.stages[stage].place];
+    const size_t set = problem.layers[place.budgets.place][layer];
+    auto [it, fresh] =
+        parts.try_emplace({matrix, part, place.budgets.place, set}, 0);
+    if (!fresh)
+      return it->second;
+    std::vector<Picoseconds> times = scaled(matrix, part);
+    if (!classes.empty() && place.hiding->part > 0)
+      addExposedAtEnd(place, set, isLast, times);
+    return it->second = addMatrix(std::move(times));
   };
   std::vector<Picoseconds> leastOf; ///< by matrix
   for (const std::vector<Picoseconds> &matrix : old.matrices)
@@ -461,13 +664,9 @@ void Candidate::LeastBuilder::addCuts() {
     double there = partsOf(&PipelineCut::activation, 1, s);
     double back = partsOf(&PipelineCut::gradient, 1 - later, s + 1);
     for (size_t l = 0; l < cuts.size(); ++l) {
-      // Most layers send on as much as the one before.
-      if (l > 0 && cuts[l].activation == cuts[l - 1].activation &&
-          cuts[l].gradient == cuts[l - 1].gradient)
-        made.push_back(made.back());
-      else
-        made.push_back({partOf(cuts[l].activation, there),
-                        partOf(cuts[l].gradient, back)});
+      made.push_back(
+          {partOf(cuts[l].activation, there, s, l, /*isLast=*/true),
+           partOf(cuts[l].gradient, back, s + 1, l + 1, /*isLast=*/false)});
     }
   }
 }
@@ -510,6 +709,7 @@ bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
                                const LeastForm &form, Picoseconds atMost) {
   return LeastBuilder(*this, model, tables, form, atMost).build();
 }
+
 std::unique_ptr<Candidate>
 Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
                      const LeastForm &form, Picoseconds atMost,

@@ -31,9 +31,8 @@ LeastParts LeastParts::of(const LayerTimeParts &parts,
       parts.gather;
   (footprint.backwardGathered > 0 ? least.backwardAhead : least.backward) +=
       parts.gather;
-  least.beside = computed + parts.tpRecompute + parts.tpBackward;
-  least.besideScatter = std::min(computed, parts.scatter);
-  least.scatter = parts.scatter;
+  least.beside = std::max(0.0, computed - parts.scatter) + parts.tpRecompute +
+                 parts.tpBackward;
   least.sync = parts.sync;
   least.end = parts.norm + parts.update;
   least.update = parts.update;
@@ -53,31 +52,26 @@ LeastTimes::LeastTimes(LayerModel &model, CostTables &tables,
   layersOfKind.assign(counts.begin(), counts.end());
 }
 
-Least LeastTimes::of(const KindOption &option, const Hiding &hiding) const {
+Least LeastTimes::of(const KindOption &option, const Hiding &hiding,
+                     ModelEnds ends) const {
   const LeastParts &parts = option.least;
   size_t layoutClass = hiding.set->classOf[option.strategy];
-  double forward = hiding.hidden(parts.forward, parts.forwardAhead,
-                                 hiding.forward[layoutClass],
-                                 hiding.longestForward[layoutClass]);
-  double backward = hiding.hidden(parts.beside, parts.backwardAhead,
-                                  hiding.backward[layoutClass],
-                                  hiding.longestBackward[layoutClass]);
+  auto hidden = [](double computes, double gathers, double typical,
+                   double longest, bool begins, bool isBehind) {
+    return (begins ? 0 : Hiding::ofGather(gathers, typical)) +
+           (isBehind ? 0 : Hiding::ofComputation(computes, typical, longest));
+  };
+  double forward =
+      hidden(parts.forward, parts.forwardAhead, hiding.forward[layoutClass],
+             hiding.longestForward[layoutClass], ends.isFirst, ends.isLast);
+  double backward =
+      hidden(parts.beside, parts.backwardAhead, hiding.backward[layoutClass],
+             hiding.longestBackward[layoutClass], ends.isLast, ends.isFirst);
   if (hiding.part == 0)
     backward = 0;
   return {parts.forward + parts.forwardAhead - hiding.part * forward,
           parts.backward + parts.backwardAhead - hiding.part * backward,
-          std::max(0.0, parts.beside - parts.besideScatter - backward)};
-}
-
-Least LeastTimes::withPoints(const KindOption &option,
-                             const Hiding &hiding) const {
-  if (!tables.pricesPoints() || hiding.set->pointsOf[option.strategy].empty() ||
-      option.least.besideScatter >= option.least.scatter)
-    return of(option, hiding);
-  KindOption longer = option;
-  longer.least.beside += option.least.scatter - option.least.besideScatter;
-  longer.least.besideScatter = option.least.scatter;
-  return of(longer, hiding);
+          std::max(0.0, parts.beside - backward)};
 }
 
 Hiding LeastTimes::hidingOn(size_t stage) const {

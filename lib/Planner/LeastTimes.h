@@ -37,11 +37,33 @@ struct Hiding {
   std::vector<double> forward, backward;
   std::vector<double> longestForward, longestBackward;
 
+  static double ofGather(double gathers, double typical) {
+    return std::min(typical, gathers);
+  }
+  static double ofComputation(double computes, double typical, double longest) {
+    return std::max(0.0, std::min(computes, longest) - typical);
+  }
+  /// What is counted as hidden of a gather of a class beside computation of
+  /// another one.
+  double counted(llvm::ArrayRef<double> typical, llvm::ArrayRef<double> longest,
+                 size_t computing, double computes, size_t gathered,
+                 double gathers) const {
+    return ofGather(gathers, typical[gathered]) +
+           ofComputation(computes, typical[computing], longest[computing]);
+  }
   static double hidden(double computes, double gathers, double typical,
                        double longest) {
-    return std::min(typical, gathers) +
-           std::max(0.0, std::min(computes, longest) - typical);
+    return ofGather(gathers, typical) +
+           ofComputation(computes, typical, longest);
   }
+};
+
+/// Whether a layer is the first or the last of the model, and so of a stage: no
+/// layer computes before the first while its parameters are gathered, and none
+/// is gathered while the last one computes. In backward it is the other way
+/// round.
+struct ModelEnds {
+  bool isFirst = false, isLast = false;
 };
 
 /// Least times of one layer under one strategy.
@@ -69,15 +91,12 @@ public:
     return tables.pointOptions(kind, layout, stage, shape.samples(),
                                shape.microBatches, plain, PointBytes::Least);
   }
-  /// The least times of one option.
-  Least of(const KindOption &option, const Hiding &hiding) const;
-
-  /// The least times of an option and all its points: no more than any of them
-  /// takes, in every form. A point computes longer in backward, and no part of
-  /// its time is less (CostTables::pointOptions()): so its bounds are no less,
-  /// unless more of a gather hides behind computation that runs beside the
-  /// layer's own scatter, which is as if nothing had run beside that before.
-  Least withPoints(const KindOption &option, const Hiding &hiding) const;
+  /// The least times of one option, and no more than those of its points: a
+  /// point computes longer in backward, and no part of its time is less
+  /// (CostTables::pointOptions()). What it computes besides hides no more of a
+  /// gather than it takes.
+  Least of(const KindOption &option, const Hiding &hiding,
+           ModelEnds ends = {}) const;
 
   /// The typical layer of a class computes as long as one whose gathers are
   /// most of the class's, where that says more than the fastest of the slowest

@@ -269,7 +269,7 @@ bool PlanSearch::Proof::nextStart(ShapeProof &entry) {
 bool PlanSearch::Proof::nextForm(ShapeProof &entry,
                                  const PipelineSolution &found) {
   ++entry.forms;
-  if (!LeastForm::hasWeights(entry.shape) || entry.forms == kMostForms)
+  if (!LeastForm::hasWeights(entry.shape) || entry.forms >= kMostForms)
     return false;
   // A plan that is the least of one of both bounds seldom is that of the other.
   entry.ends = entry.candidate->endsOf(found);
@@ -287,7 +287,7 @@ bool PlanSearch::Proof::nextForm(ShapeProof &entry,
 /// Opens the form behind one that says no more than those before, in which half
 /// as much of the weights moves.
 void PlanSearch::Proof::nextShift(ShapeProof &entry) {
-  if (entry.forms++ == kMostForms) {
+  if (entry.forms++ >= kMostForms) {
     close(entry);
     return;
   }
