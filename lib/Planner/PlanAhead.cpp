@@ -199,7 +199,7 @@ void PlanSearch::gatherAhead(PlannerResult &priced) {
   std::optional<double> gap = priced.plan().gapPercent;
   if (options.objective != Objective::Executed ||
       space.partition == PartitionMode::BiObjective || late() ||
-      !tables.someGatherAhead() ||
+      !tables.someGatherAhead() || isFirstOfTwo() ||
       (gap && *gap <= (hasPoints(best->shape) ? kGapWorthAheadOfPoints
                                               : kGapWorthAhead)) ||
       isPrunedByBound(options, priced.plan()))

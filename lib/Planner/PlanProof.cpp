@@ -482,10 +482,8 @@ std::optional<double> PlanSearch::Proof::run() {
 /// Adds what is proven of executed times to a plan that was chosen by them.
 void PlanSearch::proveExecuted(PlannerResult &priced) {
   bool searched = !unpriced && LeastForm::knows(*best->shape.schedule);
-  // Without points nothing is proven of plans with them, which come next.
-  bool isFirst = !tables.pricesPoints() && space.points > 0 && !space.fixed;
   if (options.objective != Objective::Executed || !searched || late() ||
-      asDrain || isFirst)
+      asDrain || isFirstOfTwo())
     return;
   uint64_t before = steps;
   std::optional<double> gap = Proof(*this, priced).run();

@@ -173,6 +173,12 @@ private:
   bool openProblem(Entry &entry, Moves moves);
   bool reopen(Entry &entry);
   bool openLight(Entry &entry);
+  /// Returns true while plans without points are searched before those with
+  /// points: nothing is proven of all plans, and what looks beyond the formula
+  /// follows then.
+  bool isFirstOfTwo() const {
+    return !tables.pricesPoints() && space.points > 0 && !space.fixed;
+  }
   /// Returns true if points are searched on the shape's stages.
   bool hasPoints(const Shape &shape) const {
     return tables.pricesPoints() && shape.layout->set->hasPoints();
