@@ -36,7 +36,11 @@ public:
         count(static_cast<double>(plan.microBatches)) {}
 
   std::optional<ChunkedProblem> make() {
-    if (!addHomes())
+    // A partition that is given may have another number of chunks.
+    const auto chunks = static_cast<size_t>(shape.allChunks());
+    bool isOther =
+        !options.partition.empty() && options.partition.size() != chunks;
+    if (chunks > model.layerCount() || isOther || !addHomes())
       return std::nullopt;
     addChunks();
     if (!addOptions())
@@ -44,10 +48,7 @@ public:
     addRows();
     addMessages();
     made.homes.partition = options.partition;
-    if (Error error = made.homes.check()) {
-      consumeError(std::move(error));
-      return std::nullopt;
-    }
+    cantFail(made.homes.check());
     return std::move(made);
   }
 

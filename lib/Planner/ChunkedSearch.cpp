@@ -146,6 +146,13 @@ public:
     return std::move(*best);
   }
 
+  /// A lower bound of all plans, ms, at most what is known; 0 if time was up.
+  double leastOfAll() {
+    boundShapes();
+    branchShapes();
+    return leastMs();
+  }
+
 private:
   /// The result where no plan was found: its reason, and a bound of all plans.
   PlannerResult withoutPlan() {
@@ -877,6 +884,16 @@ Expected<PlannerResult> planChunked(LayerModel &model, const Cluster &cluster,
                                     const PlannerOptions &options,
                                     const Space &space) {
   return ChunkedSearch(model, cluster, options, space).run();
+}
+
+double leastByRows(LayerModel &model, const Cluster &cluster,
+                   const PlannerOptions &options, const Space &space,
+                   const Plan &known) {
+  PlannerOptions bounded = options;
+  bounded.batch = known.batch;
+  bounded.samplesPerSecondKnown = std::max(
+      known.samplesPerSecond, options.samplesPerSecondKnown.value_or(0));
+  return ChunkedSearch(model, cluster, bounded, space).leastOfAll();
 }
 
 } // namespace galvatron::planner

@@ -213,6 +213,21 @@ static Expected<PlannerResult> planAway(LayerModel &model,
   return found;
 }
 
+/// Raises what is proven of a plan by the bound of shared homes, which knows
+/// more of how the stages of a step with split backward passes begin.
+static void boundByRows(LayerModel &model, const Cluster &cluster,
+                        const PlannerOptions &options,
+                        const planner::Space &space, PlannerResult &found) {
+  constexpr double worthwhileGap = 1;
+  // Unequal groups of devices are none of its shapes.
+  if (!found.feasible() || !options.batch || options.isLate() ||
+      space.anyGroups || found.plan().gapPercent.value_or(0) <= worthwhileGap)
+    return;
+  Plan &plan = std::get<Plan>(found.outcome);
+  double least = planner::leastByRows(model, cluster, options, space, plan);
+  planner::setLeastMs(plan, std::max(least, planner::leastMsOf(plan)));
+}
+
 /// Plans one space and one schedule, or all of these.
 static Expected<PlannerResult> planOne(LayerModel &model,
                                        const Cluster &cluster,
@@ -258,7 +273,7 @@ static Expected<PlannerResult> planOne(LayerModel &model,
     return found;
   // Its formula and the one of whole backward passes are both near what is
   // executed, and neither always the nearer one.
-  planner::PlanSearch another(model, cluster, options, std::move(*space));
+  planner::PlanSearch another(model, cluster, options, *space);
   another.searchAsDrain();
   Expected<PlannerResult> other = another.run();
   if (!other)
@@ -275,6 +290,7 @@ static Expected<PlannerResult> planOne(LayerModel &model,
         formatv("{0:f3}", other->plan().iterationMs).str() + " ms, faster");
     takeOver(*found, std::move(*other), options.space);
   }
+  boundByRows(model, cluster, options, *space, *found);
   return found;
 }
 

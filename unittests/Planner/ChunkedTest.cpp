@@ -229,7 +229,7 @@ TEST(Chunked, problems_of_homes_are_bounds_of_every_plan) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 3; ++i)
     clusters.push_back(test::oddCluster(random, 4));
-  for (const char *schedule : {"interleaved", "zb-v"})
+  for (const char *schedule : {"interleaved", "zb-v", "zb-h1", "zb-h2"})
     for (auto [number, cluster] : llvm::enumerate(clusters)) {
       double largest = 0;
       for (uint64_t seed = 0; seed < 6; ++seed) {
