@@ -23,10 +23,8 @@ using namespace llvm;
 
 namespace galvatron::planner {
 
-/// A gap that is worth a second search, percent. With points the best plan by
-/// the formula fills the memory to the last byte, and room for gathering ahead
-/// costs little.
-constexpr double kGapWorthAhead = 2, kGapWorthAheadOfPoints = 0.5;
+/// A gap that is worth a second search, percent.
+constexpr double kGapWorthAhead = 0.5;
 /// Part of the steps of a search that this one may take after it, 2 million.
 constexpr uint64_t kAheadPart = 25;
 /// The most plans that are simulated, each in up to a tenth of a second.
@@ -200,8 +198,7 @@ void PlanSearch::gatherAhead(PlannerResult &priced) {
   if (options.objective != Objective::Executed ||
       space.partition == PartitionMode::BiObjective || late() ||
       !tables.someGatherAhead() || isFirstOfTwo() ||
-      (gap && *gap <= (hasPoints(best->shape) ? kGapWorthAheadOfPoints
-                                              : kGapWorthAhead)) ||
+      (gap && *gap <= kGapWorthAhead) ||
       isPrunedByBound(options, priced.plan()))
     return;
   Ahead(*this, priced).run();
