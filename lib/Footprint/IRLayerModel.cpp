@@ -158,7 +158,7 @@ private:
   /// Values of a body in the model's words, with those that are needed.
   std::vector<::galvatron::NamedValue> namedValues(size_t kind);
 
-  /// Held by all calls that compile, or read what others compiled.
+  /// The lock of all calls that compile, or read what others compiled.
   std::mutex mutex;
   OwningOpRef<ModuleOp> scratch;
   std::string modelName, modelHash, elementType, backend;

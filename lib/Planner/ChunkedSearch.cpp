@@ -38,6 +38,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -407,7 +408,12 @@ private:
         made.emplace_back(std::move(plan), std::move(*problem));
     });
     std::vector<std::optional<BoundedShape>> searched(made.size());
+    std::atomic<bool> isCut = false;
     forEachOn(options.threads, made.size(), [&](size_t i) {
+      if (options.isLate()) {
+        isCut = true;
+        return;
+      }
       auto &[plan, problem] = made[i];
       searched[i].emplace(std::move(plan), std::move(problem), limit);
       if (searched[i]->search.least() >= limit)
@@ -416,7 +422,7 @@ private:
     for (std::optional<BoundedShape> &shape : searched)
       if (shape)
         shapes.push_back(std::move(*shape));
-    if (!stopped())
+    if (!stopped() && !isCut)
       bounded = limit;
   }
 

@@ -24,6 +24,7 @@
 #include "llvm/ADT/StringExtras.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
@@ -177,10 +178,11 @@ void ScheduleSearch::planRound(MutableArrayRef<Turn> round) {
   const bool isFeasible = best && best->feasible();
   if (isFeasible)
     known.samplesPerSecondKnown = best->plan().samplesPerSecond;
+  std::atomic<bool> hasPlan = isFeasible;
   forEachOn(options.threads, round.size(), [&](size_t number) {
     // Those behind take longer, so they begin first.
     Turn &turn = round[round.size() - 1 - number];
-    if (isFeasible && options.isLate())
+    if (hasPlan && options.isLate())
       return;
     PlannerOptions one = known;
     one.schedule = turn.schedule;
@@ -189,6 +191,8 @@ void ScheduleSearch::planRound(MutableArrayRef<Turn> round) {
     if (number > 0)
       one.progress = nullptr;
     turn.result.emplace(planOn(cluster, one));
+    if (*turn.result && (*turn.result)->feasible())
+      hasPlan = true;
   });
 }
 

@@ -345,6 +345,8 @@ void Candidate::LeastBuilder::addBoundaries() {
       wide.push_back(bytes[layoutClass]);
     bytes = std::move(wide);
   };
+  for (const auto &[layoutClass, gathers] : classes)
+    problem.layouts.push_back(layoutClass);
   for (PipelineBoundary &boundary : problem.boundaries) {
     spread(boundary.live);
     spread(boundary.passing);
@@ -565,8 +567,10 @@ void Candidate::LeastBuilder::addExposed(
     }
 }
 
-/// The same for the last layer of a stage, or the first one: at a stage's end
-/// no gather runs beside computation.
+/// Adds what is not hidden, of what price() counts as hidden, of the last layer
+/// of a stage, or the first one: nothing is gathered beside the computation of
+/// the former in forward, and the gather of the latter runs beside nothing; in
+/// backward it is the other way round.
 void Candidate::LeastBuilder::addExposedAtEnd(
     const Place &place, size_t set, bool isLast,
     std::vector<Picoseconds> &times) const {
@@ -621,14 +625,14 @@ void Candidate::LeastBuilder::addReshards(const Place &place) {
 /// A stage's messages count once, those of gradients as far as the stages whose
 /// ends count wait for them, and in the periods that its slots leave.
 void Candidate::LeastBuilder::addCuts() {
-  std::map<std::tuple<size_t, double, size_t, size_t>, size_t> parts;
+  std::map<std::tuple<size_t, double, size_t, size_t, bool>, size_t> parts;
   // The message of a stage behind its last layer, or in front of its first one.
   auto partOf = [&](size_t matrix, double part, size_t stage, size_t layer,
                     bool isLast) {
     const Place &place = places[problem.stages[stage].place];
     const size_t set = problem.layers[place.budgets.place][layer];
     auto [it, fresh] =
-        parts.try_emplace({matrix, part, place.budgets.place, set}, 0);
+        parts.try_emplace({matrix, part, place.budgets.place, set, isLast}, 0);
     if (!fresh)
       return it->second;
     std::vector<Picoseconds> times = scaled(matrix, part);

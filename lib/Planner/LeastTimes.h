@@ -37,9 +37,11 @@ struct Hiding {
   std::vector<double> forward, backward;
   std::vector<double> longestForward, longestBackward;
 
+  /// The part of the gathered layer.
   static double ofGather(double gathers, double typical) {
     return std::min(typical, gathers);
   }
+  /// The part of the layer that computes.
   static double ofComputation(double computes, double typical, double longest) {
     return std::max(0.0, std::min(computes, longest) - typical);
   }

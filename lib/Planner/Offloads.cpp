@@ -14,6 +14,10 @@
 
 #include "llvm/Support/FormatVariadic.h"
 
+#include <atomic>
+#include <optional>
+#include <vector>
+
 using namespace llvm;
 
 namespace galvatron::planner {
@@ -38,8 +42,9 @@ Expected<PlannerResult> planEachOffload(const Cluster &cluster,
   std::vector<std::optional<Expected<PlannerResult>>> results(offloads.size());
   auto planRange = [&](size_t begin, size_t end) {
     const bool isKnown = best && best->feasible();
+    std::atomic<bool> hasPlan = isKnown;
     forEachOn(options.threads, end - begin, [&](size_t number) {
-      if (isKnown && options.isLate())
+      if (hasPlan && options.isLate())
         return;
       PlannerOptions one = options;
       one.anyOffload = one.relaxations = false;
@@ -49,7 +54,10 @@ Expected<PlannerResult> planEachOffload(const Cluster &cluster,
       // One line has room for one search.
       if (number > 0)
         one.progress = nullptr;
-      results[begin + number].emplace(planOn(cluster, one));
+      std::optional<Expected<PlannerResult>> &result = results[begin + number];
+      result.emplace(planOn(cluster, one));
+      if (*result && (*result)->feasible())
+        hasPlan = true;
     });
   };
   auto take = [&](Offload offload,

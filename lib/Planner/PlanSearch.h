@@ -173,9 +173,9 @@ private:
   bool openProblem(Entry &entry, Moves moves);
   bool reopen(Entry &entry);
   bool openLight(Entry &entry);
-  /// Returns true while plans without points are searched before those with
-  /// points: nothing is proven of all plans, and what looks beyond the formula
-  /// follows then.
+  /// Returns true in the first of two searches, of plans without points. What
+  /// it proved would be of these alone, so proofs are for the second one, and
+  /// so are gathers ahead and equal groups.
   bool isFirstOfTwo() const {
     return !tables.pricesPoints() && space.points > 0 && !space.fixed;
   }

@@ -297,6 +297,9 @@ static Expected<PlannerResult> planOne(LayerModel &model,
 static Expected<PlannerResult> planAsked(LayerModel &model,
                                          const Cluster &cluster,
                                          const PlannerOptions &options) {
+  // Before searches that run beside each other: fewer devices have points of
+  // their own.
+  planner::setPointTimes(model, cluster);
   if (options.anyOffload)
     return planner::planEachOffload(
         cluster, options, comparedOffloads(),

@@ -121,6 +121,9 @@ Error PipelineProblem::check() const {
         if (outside(time, mostTime))
           return refuse("a transfer is negative or too large");
     }
+  if (!layouts.empty() && layouts.size() != classes)
+    return refuse("expected a layout for each of " + Twine(classes) +
+                  " classes, found " + Twine(layouts.size()));
   for (const PipelineBoundary &boundary : boundaries)
     for (const auto *list : {&boundary.live, &boundary.passing}) {
       if (list->size() != classes)
@@ -129,6 +132,10 @@ Error PipelineProblem::check() const {
       for (int64_t bytes : *list)
         if (outside(bytes, mostBytes))
           return refuse("a boundary is negative or too large");
+      for (size_t a = 0; a < layouts.size(); ++a)
+        for (size_t b = 0; b < a; ++b)
+          if (layouts[a] == layouts[b] && (*list)[a] != (*list)[b])
+            return refuse("classes of one layout hold unlike boundaries");
     }
   if (!boundaryBehind.empty() && boundaryBehind.size() + 1 != count)
     return refuse("expected " + Twine(count - 1) + " boundaries, found " +
@@ -190,9 +197,10 @@ int64_t stageBytes(const PipelineProblem &problem, size_t stage, size_t begin,
     if (const PipelineBoundary *front = problem.front(begin + i)) {
       size_t own = option.layoutClass;
       size_t former = i > 0 ? options[i - 1]->layoutClass : own;
-      if (i == 0 || former != own)
+      bool moves = problem.layoutOf(former) != problem.layoutOf(own);
+      if (i == 0 || moves)
         kept += front->passing[own];
-      if (former != own)
+      if (moves)
         buffers = std::max(buffers, front->live[former] + front->live[own]);
     }
     state += option.state;

@@ -105,6 +105,7 @@ StageRun PipelineSearch::Impl::makeRun(const EqualCostGroup &group,
   size_t stage = group.stage;
   StageRun run;
   run.classes = problem.classes;
+  run.layouts = problem.layouts;
   run.end = group.end;
   run.stage = problem.stages[stage];
   auto byClass = [](const Charges *charges) {

@@ -336,7 +336,7 @@ private:
         for (end = first;
              end < next.size() && next[end].isOfGroup(next[first]);)
           ++end;
-        bool moves = between && c != own;
+        bool moves = between && run.moves(own, c);
         int64_t passing = moves ? between->passing[c] : 0;
         int64_t boundary = moves
                                ? std::max(option.boundary,
@@ -414,7 +414,8 @@ private:
     if (run.fault != PipelineFault::IgnoreTransformInDominance)
       slack.time = (*run.spreads[l - 1])[a * classes + b];
     const PipelineBoundary *front = boundaryInFront(l);
-    if (!front || run.fault == PipelineFault::IgnoreBoundaryInDominance)
+    if (!front || run.fault == PipelineFault::IgnoreBoundaryInDominance ||
+        !run.moves(a, b))
       return slack;
     // Class b in front costs b nothing.
     slack.kept = front->passing[a];

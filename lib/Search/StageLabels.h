@@ -26,6 +26,8 @@
 
 #include "galvatron/Search/PipelineSearch.h"
 
+#include "llvm/ADT/ArrayRef.h"
+
 #include <deque>
 #include <optional>
 
@@ -66,8 +68,9 @@ struct Limit {
 
 struct StageRun {
   size_t classes = 1;
-  size_t end = 0;             ///< one past the last layer
-  std::vector<size_t> starts; ///< possible first layers, ascending
+  llvm::ArrayRef<size_t> layouts; ///< by class; empty: each its own
+  size_t end = 0;                 ///< one past the last layer
+  std::vector<size_t> starts;     ///< possible first layers, ascending
   PipelineStage stage;
   // Arrays from starts.front() on, by layer:
   std::vector<const Choices *> options;
@@ -105,6 +108,11 @@ struct StageRun {
   const Cancellation *cancellation = nullptr;
   /// Options of which some were left out.
   std::deque<Choices> restricted;
+
+  /// Returns true if tensors of one class are copied for the other.
+  bool moves(size_t a, size_t b) const {
+    return layouts.empty() ? a != b : layouts[a] != layouts[b];
+  }
 };
 
 /// A complete choice for one stage. Times include the charges.

@@ -15,6 +15,10 @@
 #include "galvatron/Cost/ProfileLayerModel.h"
 #include "galvatron/Planner/Planner.h"
 #include "galvatron/Simulate/Simulate.h"
+#include "galvatron/Support/Cancellation.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 
 #include "gtest/gtest.h"
 
@@ -556,6 +560,38 @@ TEST(Chunked, any_schedule_is_as_fast_as_each) {
   }
   EXPECT_GT(pairs, 25);
   EXPECT_GT(taken.size(), 1u);
+}
+
+/// Schedules that were asked for and not planned are told of, with why; and a
+/// sweep, whose batches have no bound in common, proves the one that it took.
+TEST(Chunked, any_schedule_says_what_it_left_out) {
+  auto model = equalLayers(8);
+  Cluster cluster = chunkCluster(4);
+  PlannerOptions options;
+  options.anySchedule = options.allowDelayed = true;
+  options.maxBatch = 16;
+  PlannerResult found = llvm::cantFail(plan(*model, cluster, options));
+  auto says = [&](llvm::StringRef begin, llvm::StringRef part) {
+    return llvm::any_of(found.decisions, [&](llvm::StringRef decision) {
+      return decision.starts_with(begin) && decision.contains(part);
+    });
+  };
+  EXPECT_TRUE(says("2bw: ", "clip")) << llvm::join(found.decisions, "\n");
+  ASSERT_TRUE(found.feasible());
+  EXPECT_EQ(found.plan().provenSchedule, found.plan().schedule->name());
+
+  // Time is up behind the first schedule.
+  options.batch = 16;
+  Cancellation past;
+  past.setSeconds(0);
+  options.cancellation = &past;
+  found = llvm::cantFail(plan(*model, cluster, options));
+  ASSERT_TRUE(found.feasible());
+  EXPECT_EQ(found.plan().schedule->name(), "1f1b");
+  EXPECT_FALSE(found.plan().gapPercent.has_value());
+  for (const char *name :
+       {"gpipe", "zb-h1", "interleaved with 4 chunks a stage", "zb-v"})
+    EXPECT_TRUE(says(name, "not looked at, time is up")) << name;
 }
 
 /// Without a batch doublings of the step are planned, and the gap is of the

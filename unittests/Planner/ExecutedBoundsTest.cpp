@@ -40,6 +40,23 @@ private:
   int64_t tiedBytes;
 };
 
+/// The same layers, with a tensor that passes each of them.
+class PassedModel : public SameLayers {
+public:
+  PassedModel(LayerModel &layers, int64_t bytes)
+      : SameLayers(layers), bytes(bytes) {}
+  LiveTensors liveTensors(size_t layer) const override {
+    LiveTensors tensors;
+    if (int64_t made = boundaryBytesPerSample(layer))
+      tensors.made.push_back(made);
+    tensors.passing.push_back(bytes);
+    return tensors;
+  }
+
+private:
+  int64_t bytes;
+};
+
 /// So many stages of consecutive devices, with room for anything.
 planner::Layout equalStages(const Cluster &cluster, planner::CostTables &tables,
                             const planner::StrategySet &set, int64_t degree) {
@@ -194,6 +211,69 @@ TEST(Executed, no_form_is_above_a_plan) {
     EXPECT_NEAR(nearnessOfCuts / shapes, 0.877012, 1e-5);
     EXPECT_NEAR(nearnessOfForms / plans, 0.812772, 1e-5);
   }
+}
+
+/// The problem of a bound needs the memory of the one whose plans it bounds,
+/// though layers that gather are told apart from others there.
+TEST(Executed, bounds_need_the_memory_of_plans) {
+  std::mt19937_64 random(17);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  size_t classes = 0;
+  for (int i = 0; i < 20; ++i) {
+    int64_t degree = pick(1, 3), layers = degree + pick(1, 4);
+    auto profile = randomProfile(random, layers);
+    GatheredModel gathered(*profile);
+    PassedModel model(gathered, int64_t(1) << pick(12, 26));
+    Cluster cluster = executedCluster(degree, 4, 1e9);
+    planner::CostTables tables(model, cluster, Objective::Executed,
+                               defaultSchedule());
+    planner::StrategySet set =
+        planner::StrategySet::make(enumerateStrategies(4, {}));
+    planner::Layout layout = equalStages(cluster, tables, set, degree);
+    planner::Shape shape;
+    shape.batch = 48;
+    shape.microBatches = 6;
+    shape.schedule = &defaultSchedule();
+    shape.layout = &layout;
+    std::string refusal;
+    auto formula = planner::Candidate::make(model, tables, shape, refusal);
+    ASSERT_TRUE(formula) << refusal;
+    auto least = planner::Candidate::makeLeast(
+        model, tables, shape, planner::LeastForm::first(model, tables, shape),
+        kNoBound - 1, refusal, planner::Moves::All);
+    ASSERT_TRUE(least) << refusal;
+    const PipelineProblem &problem = least->problem();
+    classes = std::max(classes, problem.classes - formula->problem().classes);
+    for (int j = 0; j < 20; ++j) {
+      PipelineSolution solution;
+      solution.partition.assign(degree, 1);
+      for (int64_t l = degree; l < layers; ++l)
+        ++solution.partition[pick(0, degree - 1)];
+      size_t stage = 0;
+      int64_t left = solution.partition[0];
+      for (int64_t l = 0; l < layers; ++l, --left) {
+        if (left == 0)
+          left = solution.partition[++stage];
+        size_t number = problem.layers[problem.stages[stage].place][l];
+        solution.choice.push_back(static_cast<uint32_t>(pick(
+            0, static_cast<int64_t>(problem.optionSets[number].size()) - 1)));
+      }
+      std::vector<size_t> strategies = least->toSolved(solution).strategies;
+      PipelineSolution same = solution;
+      for (int64_t l = 0; l < layers; ++l)
+        for (same.choice[l] = 0;
+             formula->toSolved(same).strategies[l] != strategies[l];)
+          ++same.choice[l];
+      EXPECT_EQ(
+          evaluatePipeline(problem, solution.partition, solution.choice).memory,
+          evaluatePipeline(formula->problem(), same.partition, same.choice)
+              .memory)
+          << i << " " << j;
+    }
+  }
+  EXPECT_GT(classes, 0u);
 }
 
 /// When a stage's gradients are summed is what the plan says, if it does.

@@ -122,7 +122,10 @@ public:
   }
 
   bool changes(size_t l) const {
-    return option(l - 1).layoutClass != option(l).layoutClass;
+    size_t former = option(l - 1).layoutClass, own = option(l).layoutClass;
+    if (!problem.layouts.empty())
+      return problem.layouts.at(former) != problem.layouts.at(own);
+    return former != own;
   }
   /// Bytes of what lives behind `former`, in the class of layer `holder`.
   int64_t live(size_t former, size_t holder) const {

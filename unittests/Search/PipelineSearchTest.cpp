@@ -633,6 +633,8 @@ TEST(PipelineSearch, malformed_problems_are_refused) {
        "expected a boundary's bytes for "},
       {[](Problem &p) { p.boundaries[0].live[0] = -1; },
        "a boundary is negative or too large"},
+      {[](Problem &p) { p.layouts.assign(p.classes + 1, 0); },
+       "expected a layout for each of "},
       {[](Problem &p) { p.boundaryBehind.push_back(0); },
        "expected " + number(layers - 1) + " boundaries, found " +
            number(layers)},

@@ -91,6 +91,16 @@ inline PipelineProblem randomProblem(std::mt19937_64 &random,
     }
     for (size_t l = 0; l + 1 < count; ++l)
       problem.boundaryBehind.push_back(pick(random, 0, 2));
+    // Neighbouring classes of one layout differ in their moves alone.
+    if (problem.boundaries[0].live[0] % 5 == 0) {
+      for (size_t c = 0; c < problem.classes; ++c)
+        problem.layouts.push_back(c / 2);
+      for (PipelineBoundary &boundary : problem.boundaries)
+        for (size_t c = 1; c < problem.classes; c += 2) {
+          boundary.live[c] = boundary.live[c - 1];
+          boundary.passing[c] = boundary.passing[c - 1];
+        }
+    }
   }
   bool gpipe = pick(random, 0, 3) == 0;
   for (size_t s = 0; s < stages; ++s) {

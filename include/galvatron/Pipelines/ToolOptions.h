@@ -166,7 +166,7 @@ struct PlanOptions {
   llvm::cl::opt<int64_t> documentLength; ///< tokens
   llvm::cl::opt<std::string> json;
   mutable PlanWatch watch; ///< begun by plannerOptions()
-  /// Of the planner; begun by plannerOptions().
+  /// The threads of the planner, begun by plannerOptions().
   mutable std::unique_ptr<Threads> planningThreads;
 
   /// The cluster's and the plan's files.

@@ -117,6 +117,10 @@ struct PipelineProblem {
   /// Minimises max_s C_s. Neither m nor the options' `nosync` is read.
   bool slowestAlone = false;
   size_t classes = 1;
+  /// The layout that each class holds tensors in; empty: each its own. Classes
+  /// of one layout differ in the times of moves alone, and a boundary between
+  /// them holds no copies.
+  std::vector<size_t> layouts;
   std::vector<PipelineStage> stages;
   /// Sets of options, in order of preference among equals.
   std::vector<std::vector<PipelineOption>> optionSets;
@@ -141,6 +145,9 @@ struct PipelineProblem {
   std::vector<int64_t> partition;
 
   size_t layerCount() const { return layers.empty() ? 0 : layers[0].size(); }
+  size_t layoutOf(size_t layoutClass) const {
+    return layouts.empty() ? layoutClass : layouts[layoutClass];
+  }
   /// The boundary behind a layer; null at the model's end or if it is nothing.
   const PipelineBoundary *behind(size_t layer) const {
     return layer < boundaryBehind.size() ? &boundaries[boundaryBehind[layer]]

@@ -22,7 +22,8 @@ namespace galvatron {
 class Threads {
 public:
   /// So many threads work at the same time; 0: one for each processor that the
-  /// process may run on. One is the calling thread.
+  /// process may run on. A single one is the calling thread, which otherwise
+  /// waits for the others.
   explicit Threads(unsigned count);
   Threads(const Threads &) = delete;
   Threads &operator=(const Threads &) = delete;
