@@ -60,12 +60,29 @@ def cases():
         yield GPT2, "8xrtx-titan", 64, ["--memory=2GiB", f"--offload={offload}"]
 
 
+def wide_cases():
+    """Yields more of them, of --wide: other clusters, batches and budgets."""
+    for cluster in ("4xa100-40gb", "8xa100-40gb", "2x4xv100-32gb", "8xh100", "2x8xa100-40gb", "8xrtx-4090", "4xt4"):
+        for batch in (16, 64):
+            for memory in ("2GiB", "3GiB", "6GiB", "14GiB"):
+                yield GPT2, cluster, batch, [f"--memory={memory}"]
+    for cluster in ("8xrtx-titan", "8xa100-40gb", "2x8xv100-32gb"):
+        for model in (SWIN, T5):
+            for memory in ("8GiB", "12GiB", "15GiB"):
+                yield model, cluster, 64, [f"--memory={memory}"]
+    for cluster in ("8x8xa100-80gb", "4x8xh100", "16x8xh100"):
+        yield LARGE, cluster, 128, ["--dtype=bf16"]
+    for schedule in ("zb-h1", "gpipe", "2bw"):
+        for cluster in ("8xa100-40gb", "2x4xv100-32gb"):
+            yield GPT2, cluster, 32, ["--memory=4GiB", f"--schedule={schedule}", "--clip=off"]
+
+
 def planned(binary, case, extra=()):
     model, cluster, batch, options = case
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "plan.json"
         # A plan file says everything else itself.
-        asked = [option for option in options if not extra or option.startswith(("--memory", "--dtype"))]
+        asked = [option for option in options if not extra or option.startswith(("--memory", "--dtype", "--clip"))]
         place = [f"--cluster={cluster}", f"--json={out}"] + ([] if extra else [f"--batch={batch}"])
         start = time.time()
         done = subprocess.run([binary, model, *place, *asked, *extra], cwd=ROOT, capture_output=True, text=True)
@@ -82,10 +99,11 @@ def main():
     parser.add_argument("--bin", required=True, type=pathlib.Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--wide", action="store_true", help="compare other cases: more clusters, batches and budgets")
     options = parser.parse_args()
     base, new = options.base.resolve(), options.bin.resolve()
     rows, slower = [], 0
-    for case in cases():
+    for case in wide_cases() if options.wide else cases():
         name = " ".join([pathlib.Path(case[0]).parent.name if "config" in case[0] else pathlib.Path(case[0]).stem,
                          pathlib.Path(case[1]).name, str(case[2]), *case[3]])
         if not re.search(options.only, name):
