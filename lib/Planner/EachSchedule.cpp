@@ -13,18 +13,17 @@
 
 #include "EachSchedule.h"
 
+#include "SearchRound.h"
 #include "Spaces.h"
 
 #include "galvatron/Planner/Gap.h"
 #include "galvatron/Schedule/Schedule.h"
-#include "galvatron/Support/Threads.h"
 #include "galvatron/Support/Units.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
 #include <algorithm>
-#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,13 +88,12 @@ private:
     Round round;
     int64_t chunks;
     std::string name;
-    /// The result, unless time was up before the search began.
-    std::optional<Expected<PlannerResult>> result;
+    RoundResult result;
   };
 
   void addTurns(const Schedule &schedule, size_t place);
   std::vector<int64_t> chunkCounts(const Schedule &schedule) const;
-  void planRound(MutableArrayRef<Turn> round);
+  void planTurns(MutableArrayRef<Turn> round);
   Error take(Turn &turn);
   bool isBetter(const PlannerResult &result, size_t place) const;
   void log(const Turn &turn, const Twine &text) {
@@ -172,28 +170,20 @@ void ScheduleSearch::addTurns(const Schedule &schedule, size_t place) {
 }
 
 /// Plans the schedules of a round, each by itself.
-void ScheduleSearch::planRound(MutableArrayRef<Turn> round) {
-  PlannerOptions known = options;
-  known.anySchedule = false;
-  const bool isFeasible = best && best->feasible();
-  if (isFeasible)
-    known.samplesPerSecondKnown = best->plan().samplesPerSecond;
-  std::atomic<bool> hasPlan = isFeasible;
-  forEachOn(options.threads, round.size(), [&](size_t number) {
-    // Those behind take longer, so they begin first.
-    Turn &turn = round[round.size() - 1 - number];
-    if (hasPlan && options.isLate())
-      return;
-    PlannerOptions one = known;
-    one.schedule = turn.schedule;
-    one.chunks = turn.chunks;
-    // One line has room for one search.
-    if (number > 0)
-      one.progress = nullptr;
-    turn.result.emplace(planOn(cluster, one));
-    if (*turn.result && (*turn.result)->feasible())
-      hasPlan = true;
-  });
+void ScheduleSearch::planTurns(MutableArrayRef<Turn> round) {
+  // The last schedules of the registry take longest, and begin first.
+  auto turnOf = [&](size_t number) -> Turn & {
+    return round[round.size() - 1 - number];
+  };
+  std::vector<RoundResult> results = planRound(
+      options, best, round.size(), [&](size_t number, PlannerOptions one) {
+        one.anySchedule = false;
+        one.schedule = turnOf(number).schedule;
+        one.chunks = turnOf(number).chunks;
+        return planOn(cluster, one);
+      });
+  for (auto [number, result] : enumerate(results))
+    turnOf(number).result = std::move(result);
 }
 
 bool ScheduleSearch::isBetter(const PlannerResult &result, size_t place) const {
@@ -203,8 +193,8 @@ bool ScheduleSearch::isBetter(const PlannerResult &result, size_t place) const {
     return result.feasible();
   double own = result.plan().samplesPerSecond;
   double known = best->plan().samplesPerSecond;
-  // Of equally fast plans that of the schedule counts that comes first in the
-  // registry.
+  // The schedule that comes first in the registry counts among equally fast
+  // plans.
   return own > known || (own == known && place < bestPlace);
 }
 
@@ -255,7 +245,7 @@ Expected<PlannerResult> ScheduleSearch::run() {
     auto end = std::find_if(turn, turns.end(), [&](const Turn &other) {
       return other.round != turn->round;
     });
-    planRound({&*turn, static_cast<size_t>(end - turn)});
+    planTurns({&*turn, static_cast<size_t>(end - turn)});
     Error refused = Error::success();
     for (; turn != end; ++turn)
       if (!refused)

@@ -334,7 +334,8 @@ size_t Candidate::LeastBuilder::classOf(size_t strategy,
   return static_cast<size_t>(at - classes.begin());
 }
 
-/// What boundaries hold depends on how samples are laid out alone.
+/// Adds the bytes of boundaries, which depend on how samples are laid out
+/// alone.
 void Candidate::LeastBuilder::addBoundaries() {
   problem.boundaries = old.boundaries;
   if (classes.empty())
@@ -498,7 +499,7 @@ std::vector<Picoseconds> Candidate::LeastBuilder::scaled(size_t matrix,
   return times;
 }
 
-/// What price() takes off an option's times for each second that is hidden. A
+/// The weights with which price() takes hidden seconds off an option's times. A
 /// gather that hides less in a last backward pass leaves more of it to sums.
 Candidate::LeastBuilder::HiddenWeights
 Candidate::LeastBuilder::hiddenWeights(const Place &place) const {
@@ -526,10 +527,11 @@ Picoseconds Candidate::LeastBuilder::exposed(const Place &place, double forward,
       std::max(0.0, std::min(once, (once + (count - 1) * each) / count)));
 }
 
-/// Adds what no two layers next to each other can hide, of what price() counts
-/// as hidden for each of them: a gather runs beside its neighbour alone, in
-/// forward beside the former and in backward beside the latter, and only if
-/// both lay their samples out alike. By classes: the least of their options.
+/// Adds the seconds that price() counts as hidden for each of two neighbours
+/// and that no pair of their options can hide: a gather runs beside its
+/// neighbour alone, in forward beside the former and in backward beside the
+/// latter, and only if both lay their samples out alike. By classes: the least
+/// of their options.
 void Candidate::LeastBuilder::addExposed(
     const Place &place, size_t former, size_t latter,
     std::vector<Picoseconds> &times) const {
@@ -567,10 +569,10 @@ void Candidate::LeastBuilder::addExposed(
     }
 }
 
-/// Adds what is not hidden, of what price() counts as hidden, of the last layer
-/// of a stage, or the first one: nothing is gathered beside the computation of
-/// the former in forward, and the gather of the latter runs beside nothing; in
-/// backward it is the other way round.
+/// Adds the seconds that price() counts as hidden for the last layer of a
+/// stage, or the first one, and that do not hide there: nothing is gathered
+/// beside the computation of the former in forward, and the gather of the
+/// latter runs beside nothing; in backward it is the other way round.
 void Candidate::LeastBuilder::addExposedAtEnd(
     const Place &place, size_t set, bool isLast,
     std::vector<Picoseconds> &times) const {

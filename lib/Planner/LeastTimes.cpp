@@ -56,17 +56,12 @@ Least LeastTimes::of(const KindOption &option, const Hiding &hiding,
                      ModelEnds ends) const {
   const LeastParts &parts = option.least;
   size_t layoutClass = hiding.set->classOf[option.strategy];
-  auto hidden = [](double computes, double gathers, double typical,
-                   double longest, bool begins, bool isBehind) {
-    return (begins ? 0 : Hiding::ofGather(gathers, typical)) +
-           (isBehind ? 0 : Hiding::ofComputation(computes, typical, longest));
-  };
-  double forward =
-      hidden(parts.forward, parts.forwardAhead, hiding.forward[layoutClass],
-             hiding.longestForward[layoutClass], ends.isFirst, ends.isLast);
-  double backward =
-      hidden(parts.beside, parts.backwardAhead, hiding.backward[layoutClass],
-             hiding.longestBackward[layoutClass], ends.isLast, ends.isFirst);
+  double forward = Hiding::hidden(
+      parts.forward, parts.forwardAhead, hiding.forward[layoutClass],
+      hiding.longestForward[layoutClass], !ends.isFirst, !ends.isLast);
+  double backward = Hiding::hidden(
+      parts.beside, parts.backwardAhead, hiding.backward[layoutClass],
+      hiding.longestBackward[layoutClass], !ends.isLast, !ends.isFirst);
   if (hiding.part == 0)
     backward = 0;
   return {parts.forward + parts.forwardAhead - hiding.part * forward,

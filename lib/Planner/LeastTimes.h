@@ -37,26 +37,28 @@ struct Hiding {
   std::vector<double> forward, backward;
   std::vector<double> longestForward, longestBackward;
 
-  /// The part of the gathered layer.
+  /// The part of the layer that is gathered, beside the one before it.
   static double ofGather(double gathers, double typical) {
     return std::min(typical, gathers);
   }
-  /// The part of the layer that computes.
+  /// The part of the layer that computes, beside the gather of the next one.
   static double ofComputation(double computes, double typical, double longest) {
     return std::max(0.0, std::min(computes, longest) - typical);
   }
-  /// What is counted as hidden of a gather of a class beside computation of
-  /// another one.
+  /// The bound of what hides of a gather of one class beside computation of
+  /// another.
   double counted(llvm::ArrayRef<double> typical, llvm::ArrayRef<double> longest,
                  size_t computing, double computes, size_t gathered,
                  double gathers) const {
     return ofGather(gathers, typical[gathered]) +
            ofComputation(computes, typical[computing], longest[computing]);
   }
+  /// Both parts of one layer, if it has them.
   static double hidden(double computes, double gathers, double typical,
-                       double longest) {
-    return ofGather(gathers, typical) +
-           ofComputation(computes, typical, longest);
+                       double longest, bool hasFormer = true,
+                       bool hasNext = true) {
+    return (hasFormer ? ofGather(gathers, typical) : 0) +
+           (hasNext ? ofComputation(computes, typical, longest) : 0);
   }
 };
 

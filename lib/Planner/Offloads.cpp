@@ -6,15 +6,15 @@
 //===----------------------------------------------------------------------===//
 
 #include "galvatron/Planner/Offloads.h"
+#include "SearchRound.h"
 #include "galvatron/Planner/Gap.h"
 
 #include "galvatron/Schedule/Schedule.h"
-#include "galvatron/Support/Threads.h"
 #include "galvatron/Support/Units.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 
-#include <atomic>
 #include <optional>
 #include <vector>
 
@@ -37,31 +37,7 @@ Expected<PlannerResult> planEachOffload(const Cluster &cluster,
   std::optional<PlannerResult> best;
   std::vector<std::string> decisions;
   LeastOfAll least;
-  // Those behind the first know of its plan and not of each other's, so that
-  // plans are the same on any number of threads.
-  std::vector<std::optional<Expected<PlannerResult>>> results(offloads.size());
-  auto planRange = [&](size_t begin, size_t end) {
-    const bool isKnown = best && best->feasible();
-    std::atomic<bool> hasPlan = isKnown;
-    forEachOn(options.threads, end - begin, [&](size_t number) {
-      if (hasPlan && options.isLate())
-        return;
-      PlannerOptions one = options;
-      one.anyOffload = one.relaxations = false;
-      one.offload = offloads[begin + number];
-      if (isKnown)
-        one.samplesPerSecondKnown = best->plan().samplesPerSecond;
-      // One line has room for one search.
-      if (number > 0)
-        one.progress = nullptr;
-      std::optional<Expected<PlannerResult>> &result = results[begin + number];
-      result.emplace(planOn(cluster, one));
-      if (*result && (*result)->feasible())
-        hasPlan = true;
-    });
-  };
-  auto take = [&](Offload offload,
-                  std::optional<Expected<PlannerResult>> &&planned) {
+  auto take = [&](Offload offload, RoundResult planned) {
     std::string name = "offload '" + offloadName(offload) + "': ";
     if (!planned) {
       decisions.push_back(name + "not looked at, time is up");
@@ -94,14 +70,24 @@ Expected<PlannerResult> planEachOffload(const Cluster &cluster,
     else
       best->steps = result->steps;
   };
-  planRange(0, 1);
+  auto planAll = [&](ArrayRef<Offload> some) {
+    return planRound(options, best, some.size(),
+                     [&](size_t number, PlannerOptions one) {
+                       one.anyOffload = one.relaxations = false;
+                       one.offload = some[number];
+                       return planOn(cluster, one);
+                     });
+  };
+  // The first home's plan is known to all others.
+  std::vector<RoundResult> results = planAll(offloads.take_front());
   // A request refused in the simplest case is refused in others.
   if (!*results.front())
     return results.front()->takeError();
   take(offloads.front(), std::move(results.front()));
-  planRange(1, offloads.size());
-  for (size_t i = 1; i < offloads.size(); ++i)
-    take(offloads[i], std::move(results[i]));
+  ArrayRef<Offload> others = offloads.drop_front();
+  results = planAll(others);
+  for (auto [offload, result] : zip_equal(others, results))
+    take(offload, std::move(result));
   best->decisions = std::move(decisions);
   if (Plan *plan = std::get_if<Plan>(&best->outcome)) {
     setLeastMs(*plan, options.batch ? least.milliseconds() : 0);

@@ -297,8 +297,7 @@ static Expected<PlannerResult> planOne(LayerModel &model,
 static Expected<PlannerResult> planAsked(LayerModel &model,
                                          const Cluster &cluster,
                                          const PlannerOptions &options) {
-  // Before searches that run beside each other: fewer devices have points of
-  // their own.
+  // Points are chosen for these devices before searches run beside each other.
   planner::setPointTimes(model, cluster);
   if (options.anyOffload)
     return planner::planEachOffload(

@@ -197,7 +197,7 @@ int64_t stageBytes(const PipelineProblem &problem, size_t stage, size_t begin,
     if (const PipelineBoundary *front = problem.front(begin + i)) {
       size_t own = option.layoutClass;
       size_t former = i > 0 ? options[i - 1]->layoutClass : own;
-      bool moves = problem.layoutOf(former) != problem.layoutOf(own);
+      bool moves = changesLayout(problem.layouts, former, own);
       if (i == 0 || moves)
         kept += front->passing[own];
       if (moves)

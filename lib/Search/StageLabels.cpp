@@ -336,7 +336,7 @@ private:
         for (end = first;
              end < next.size() && next[end].isOfGroup(next[first]);)
           ++end;
-        bool moves = between && run.moves(own, c);
+        bool moves = between && changesLayout(run.layouts, own, c);
         int64_t passing = moves ? between->passing[c] : 0;
         int64_t boundary = moves
                                ? std::max(option.boundary,
@@ -415,7 +415,7 @@ private:
       slack.time = (*run.spreads[l - 1])[a * classes + b];
     const PipelineBoundary *front = boundaryInFront(l);
     if (!front || run.fault == PipelineFault::IgnoreBoundaryInDominance ||
-        !run.moves(a, b))
+        !changesLayout(run.layouts, a, b))
       return slack;
     // Class b in front costs b nothing.
     slack.kept = front->passing[a];

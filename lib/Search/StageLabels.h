@@ -108,11 +108,6 @@ struct StageRun {
   const Cancellation *cancellation = nullptr;
   /// Options of which some were left out.
   std::deque<Choices> restricted;
-
-  /// Returns true if tensors of one class are copied for the other.
-  bool moves(size_t a, size_t b) const {
-    return layouts.empty() ? a != b : layouts[a] != layouts[b];
-  }
 };
 
 /// A complete choice for one stage. Times include the charges.

@@ -43,7 +43,7 @@ TEST(ThreadsTest, NoneMeansOneForEachProcessor) {
   EXPECT_GE(Threads(0).count(), 1u);
 }
 
-// As many parts as threads run at the same time: each waits for all.
+// Parts run at the same time on as many threads: each waits for all.
 TEST(ThreadsTest, PartsRunBesideEachOther) {
   Threads threads(3);
   std::mutex mutex;

@@ -112,6 +112,13 @@ struct PipelineTie {
   bool alike = false;
 };
 
+/// Returns true if tensors of one class are copied for another; `layouts` are
+/// PipelineProblem::layouts.
+inline bool changesLayout(llvm::ArrayRef<size_t> layouts, size_t one,
+                          size_t other) {
+  return layouts.empty() ? one != other : layouts[one] != layouts[other];
+}
+
 struct PipelineProblem {
   int64_t microBatches = 1; ///< m
   /// Minimises max_s C_s. Neither m nor the options' `nosync` is read.
@@ -145,9 +152,6 @@ struct PipelineProblem {
   std::vector<int64_t> partition;
 
   size_t layerCount() const { return layers.empty() ? 0 : layers[0].size(); }
-  size_t layoutOf(size_t layoutClass) const {
-    return layouts.empty() ? layoutClass : layouts[layoutClass];
-  }
   /// The boundary behind a layer; null at the model's end or if it is nothing.
   const PipelineBoundary *behind(size_t layer) const {
     return layer < boundaryBehind.size() ? &boundaries[boundaryBehind[layer]]
