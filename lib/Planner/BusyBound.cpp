@@ -126,6 +126,9 @@ const BusyBound::Times &BusyBound::timesOf(const Plan &plan, size_t kind,
   times.backwardInLine =
       parts.gather + back +
       overlapSeconds(computed, parts.scatter, parts.slowdown);
+  times.input = times.backward;
+  if (parts.split)
+    times.input -= parts.weight + parts.tpWeight;
   times.scatterBeside = std::min(computed, parts.scatter);
   times.sums = parts.sync;
   times.end = parts.norm + parts.update;
@@ -145,13 +148,14 @@ size_t BusyBound::placeOf(const Plan &plan, int64_t from, int64_t to) {
 }
 
 std::pair<double, double> BusyBound::leastMessages(const Plan &plan,
-                                                   const StrategySet &set,
+                                                   const StrategySet &former,
+                                                   const StrategySet &latter,
                                                    int64_t from, int64_t to,
                                                    int64_t bytes) {
   if (bytes == 0)
     return {0, 0};
   CostTables::LeastMove least = tables.leastMove(
-      set, set, placeOf(plan, from, to), bytes, plan.microBatchSamples());
+      former, latter, placeOf(plan, from, to), bytes, plan.microBatchSamples());
   // The time leaves out what whole picoseconds round up.
   auto seconds = [](Picoseconds time) {
     return static_cast<double>(std::max<Picoseconds>(time - 1, 0)) / 1e12;

@@ -40,7 +40,8 @@ public:
   /// its strategy.
   double leastSeconds(const Plan &plan);
   /// The least seconds of all plans with the layers' strategies, whatever
-  /// chunks they are in. Messages count where all layers have one strategy.
+  /// chunks of stages of one size they are in. Messages count where all layers
+  /// have one strategy.
   double leastSecondsAnywhere(const Plan &plan);
   /// Times of a micro-batch of each layer by Eq. 9. Errors: a layer cannot have
   /// its strategy.
@@ -53,6 +54,9 @@ public:
     std::string refusal;
     double forward = 0, backward = 0, forwardMoved = 0, backwardMoved = 0;
     double backwardInLine = 0;
+    /// What the part of a backward pass that the stage before waits for
+    /// computes or sums over TP ranks.
+    double input = 0;
     double scatterBeside = 0; ///< computation, in `backwardInLine`
     double sums = 0;          ///< of gradients, once a step
     double end = 0;           ///< norm and update
@@ -68,10 +72,12 @@ public:
   /// Stages of one number have the same times, where they share no cores.
   size_t placeOf(const Plan &plan, size_t stage);
   /// Seconds of an output of `bytes` a sample, and of the gradient back, from a
-  /// stage to another, at least, whatever the strategies of the set.
+  /// stage to another, at least, whatever the strategies of both sets.
   std::pair<double, double> leastMessages(const Plan &plan,
-                                          const StrategySet &set, int64_t from,
-                                          int64_t to, int64_t bytes);
+                                          const StrategySet &former,
+                                          const StrategySet &latter,
+                                          int64_t from, int64_t to,
+                                          int64_t bytes);
 
 private:
   /// Sums of them.

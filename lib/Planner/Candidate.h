@@ -29,14 +29,12 @@ struct Shape {
   int64_t microBatches = 1;
   const Schedule *schedule = &defaultSchedule();
   const Layout *layout = nullptr;
-  bool asDrain = false; ///< searched by Eq. 9 whatever the schedule
 
   int64_t degree() const { return layout->degree; }
   int64_t samples() const { return batch / microBatches; }
   /// The form of a step that is searched for it under an objective.
   StepForm form(Objective objective) const {
-    return asDrain ? StepForm::Drain
-                   : stepFormOf(*schedule, degree(), microBatches, objective);
+    return stepFormOf(*schedule, degree(), microBatches, objective);
   }
   /// "pp2 m4 batch 32", "pp2 (3+1) m4 batch 32" with unequal groups.
   std::string str() const;
@@ -78,11 +76,12 @@ struct LeastForm {
   double waits = 0;
 
   /// True if the bounds are proven for a schedule of whole stages: 1F1B and
-  /// GPipe, and of those of which countsBusy() is true.
+  /// GPipe, and schedules that go on from step to step or split backward
+  /// passes.
   static bool knows(const Schedule &schedule);
   /// True if the bound is what the busiest stage does in a step: for schedules
   /// that leave little waiting besides.
-  static bool countsBusy(const Schedule &schedule);
+  static bool countsBusy(const Shape &shape);
   /// True if ends of other stages than the first one may count.
   static bool hasWeights(const Shape &shape);
   /// True if `waits` may be more than 0.

@@ -102,6 +102,7 @@ private:
         parts.forward + (anyAhead ? beside : 1) * parts.forwardMoved;
     option.backward = anyAhead ? parts.backward + beside * parts.backwardMoved
                                : parts.backwardInLine;
+    option.input = parts.input + (anyAhead ? beside : 1) * parts.forwardMoved;
     option.kept = parts.memory.kept;
     if (plan.offload == Offload::Off) {
       option.sums = parts.sums;
@@ -119,19 +120,23 @@ private:
     return option;
   }
 
+  std::vector<Strategy> strategiesOf(size_t stage) const {
+    return space.strategies(
+        static_cast<int64_t>(plan.stages[stage].devices.size()));
+  }
+
   bool addOptions() {
     int64_t samples = plan.microBatchSamples();
-    std::vector<Strategy> all =
-        space.strategies(cluster.deviceCount() / plan.pipelineDegree);
-    erase_if(all, [&](const Strategy &strategy) {
-      return !strategy.divides(samples);
-    });
     size_t layers = model.layerCount();
     // The key is place, kind and the strategy that a layer must have.
     std::map<std::tuple<size_t, size_t, std::string>, size_t> known;
     std::vector<std::vector<const BusyBound::Times *>> parts;
     for (size_t place = 0; place < placeStages.size(); ++place) {
       std::vector<size_t> &sets = made.homes.layers.emplace_back();
+      std::vector<Strategy> all = strategiesOf(placeStages[place]);
+      erase_if(all, [&](const Strategy &strategy) {
+        return !strategy.divides(samples);
+      });
       for (size_t l = 0; l < layers; ++l) {
         std::vector<Strategy> own = all;
         std::string pin;
@@ -231,9 +236,10 @@ private:
 
   /// The work of a home from its first backward pass on: that begins once the
   /// first micro-batch has gone forward through all chunks, and back through
-  /// those behind the home's last one; before it the home has done no more
-  /// forward passes than its slots hold. Where backward passes are whole the
-  /// last gradients go back through the chunks before its first one.
+  /// those behind the home's last one, of which the input parts do where
+  /// backward passes have two; before it the home has done no more forward
+  /// passes than its slots hold. Where backward passes are whole the last
+  /// gradients go back through the chunks before its first one.
   HomesRow rowBehindFill(size_t home) const {
     const std::vector<HomesChunk> &chunks = made.homes.chunks;
     bool isWhole = !schedule.splitsBackward();
@@ -250,8 +256,9 @@ private:
           std::max(0.0, count - static_cast<double>(schedule.slots(
                                     shape, static_cast<int64_t>(c))));
       row.forward.push_back(1 + (isOwn ? behind : 0));
-      bool isPassed = isWhole && (c < first || c > last);
-      row.backward.push_back(isOwn ? count : isPassed ? 1 : 0);
+      bool isPassed = c > last || (isWhole && c < first);
+      row.backward.push_back(isOwn ? count : isPassed && isWhole ? 1 : 0);
+      row.input.push_back(!isOwn && isPassed && !isWhole ? 1 : 0);
       row.sums.push_back(isOwn && !isWhole ? 1 - hiddenPart() : 0);
       row.end.push_back(
           chunks[c].home == (isWhole ? chunks.front().home : home) ? 1 : 0);
@@ -259,7 +266,7 @@ private:
         break;
       row.out.push_back(1 + (isOwn ? behind : 0));
       row.back.push_back((chunks[c + 1].home == home ? count - 1 : 0) +
-                         (c >= last ? 1 : 0));
+                         (c >= last || (isWhole && c < first) ? 1 : 0));
     }
     if (isWhole)
       row.sums[0] = 1 - hiddenPart();
@@ -300,8 +307,10 @@ private:
         continue;
       // Its last gradients go back through all chunks before the first one.
       for (size_t c = 0; c < chunks.size(); ++c) {
-        if (c < first)
+        if (c < first) {
           row.backward[c] += 1;
+          row.back[c] += 1;
+        }
         row.sums[c] = 0;
         row.end[c] = chunks[c].home == chunks.front().home ? 1 : 0;
       }
@@ -313,11 +322,17 @@ private:
   void addMessages() {
     size_t layers = model.layerCount();
     // Moves between so many devices are dear to price.
-    constexpr int64_t mostDevices = 128;
-    bool priced = cluster.deviceCount() / plan.pipelineDegree <= mostDevices;
-    StrategySet set = StrategySet::make(
-        space.strategies(cluster.deviceCount() / plan.pipelineDegree),
-        space.pins);
+    constexpr size_t mostDevices = 128;
+    bool priced = all_of(plan.stages, [](const PlanStage &stage) {
+      return stage.devices.size() <= mostDevices;
+    });
+    std::map<size_t, StrategySet> sets; // by devices of a stage
+    auto setOf = [&](size_t stage) -> const StrategySet & {
+      auto [set, isNew] = sets.try_emplace(plan.stages[stage].devices.size());
+      if (isNew)
+        set->second = StrategySet::make(strategiesOf(stage), space.pins);
+      return set->second;
+    };
     const std::vector<HomesChunk> &chunks = made.homes.chunks;
     for (size_t c = 0; c + 1 < chunks.size(); ++c) {
       std::vector<double> &out = made.homes.out.emplace_back(layers);
@@ -325,10 +340,11 @@ private:
       if (!priced || chunks[c].home == chunks[c + 1].home)
         continue;
       for (size_t l = 0; l + 1 < layers; ++l)
-        std::tie(out[l], back[l]) =
-            times.leastMessages(plan, set, static_cast<int64_t>(chunks[c].home),
-                                static_cast<int64_t>(chunks[c + 1].home),
-                                model.boundaryBytesPerSample(l));
+        std::tie(out[l], back[l]) = times.leastMessages(
+            plan, setOf(chunks[c].home), setOf(chunks[c + 1].home),
+            static_cast<int64_t>(chunks[c].home),
+            static_cast<int64_t>(chunks[c + 1].home),
+            model.boundaryBytesPerSample(l));
     }
   }
 

@@ -42,6 +42,31 @@ struct ChunkedProblem {
   }
 };
 
+/// A shape as plain data, and what its plans take at least.
+struct BoundedShape {
+  /// `limit`: seconds above which no plan needs a bound.
+  BoundedShape(Plan plan, ChunkedProblem made, double limit)
+      : plan(std::move(plan)),
+        problem(std::make_unique<ChunkedProblem>(std::move(made))),
+        search(problem->homes, limit, kRounds) {}
+
+  /// The work of a round: chunks times layers and options.
+  size_t workOfNode() const {
+    const HomesProblem &homes = problem->homes;
+    size_t choices = homes.layerCount();
+    for (const std::vector<HomesOption> &set : homes.optionSets)
+      choices += set.size();
+    return homes.chunks.size() * choices;
+  }
+
+  Plan plan;
+  std::unique_ptr<ChunkedProblem> problem; ///< the search refers to it
+  HomesSearch search;
+
+  /// Rounds of weights and prices.
+  static constexpr unsigned kRounds = 150;
+};
+
 } // namespace galvatron::planner
 
 #endif // GALVATRON_LIB_PLANNER_CHUNKEDPROBLEM_H

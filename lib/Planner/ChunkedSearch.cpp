@@ -41,6 +41,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <set>
@@ -72,11 +73,13 @@ constexpr double kRepairSlack = 1.05;
 /// ways.
 constexpr double kFarBehind = 1.02;
 
-/// Rounds of weights and prices for a shape.
-constexpr unsigned kRounds = 150;
 /// Rounds where chunks are given, and the number of turns of these and options.
 constexpr unsigned kRoundsOfTurn = 60;
 constexpr int kTurns = 3;
+/// The most plans that are tried to make one of whole stages faster, a few
+/// tenths of a second; fewer on many devices, where each takes longer.
+constexpr int64_t kMostChanges = 300;
+constexpr int64_t kDevicesOfChanges = 64;
 /// Layers move between any two chunks where there are no more of them.
 constexpr size_t kFewChunks = 8;
 /// The most work of branching: chunks times layers and options, summed up over
@@ -147,11 +150,28 @@ public:
     return std::move(*best);
   }
 
-  /// A lower bound of all plans, ms, at most what is known; 0 if time was up.
-  double leastOfAll() {
-    boundShapes();
-    branchShapes();
-    return leastMs();
+  /// Changes a plan as long as that makes it faster.
+  void improve(PlannerResult &found) {
+    const double leastMs = leastMsOf(found.plan());
+    const double rate = found.plan().samplesPerSecond;
+    if (rate < options.samplesPerSecondKnown.value_or(0))
+      return;
+    best = found;
+    mostTried = static_cast<size_t>(
+        kMostChanges * kDevicesOfChanges /
+        std::max(kDevicesOfChanges, cluster.deviceCount()));
+    localSearch(/*points=*/true);
+    log(Twine(tried) + " plans that differ in a kind of layer or a cut priced");
+    llvm::append_range(found.decisions, decisions);
+    if (best->plan().samplesPerSecond <= rate)
+      return;
+    Plan &better = std::get<Plan>(best->outcome);
+    better.foundBy = "heuristic";
+    better.provenGapPercent = found.plan().provenGapPercent;
+    better.provenAmong = found.plan().provenAmong;
+    setLeastMs(better, leastMs);
+    found.outcome = std::move(better);
+    found.formulaMs = best->formulaMs;
   }
 
 private:
@@ -179,6 +199,8 @@ private:
   /// A plan there must be, if one is found in a while; what makes it better is
   /// for the time that is left.
   bool stopped() {
+    if (tried >= mostTried)
+      return true;
     if (!options.isLate())
       return false;
     auto now = std::chrono::steady_clock::now();
@@ -381,18 +403,6 @@ private:
     return static_cast<double>(batchOfBounds()) / rate;
   }
 
-  /// A shape as plain data, and what its plans take at least.
-  struct BoundedShape {
-    BoundedShape(Plan plan, ChunkedProblem made, double limit)
-        : plan(std::move(plan)),
-          problem(std::make_unique<ChunkedProblem>(std::move(made))),
-          search(problem->homes, limit, kRounds) {}
-
-    Plan plan;
-    std::unique_ptr<ChunkedProblem> problem; ///< the search refers to it
-    HomesSearch search;
-  };
-
   /// Bounds what any plan of the batch takes, shape by shape, and keeps the
   /// shapes that may have a faster one.
   void boundShapes() {
@@ -440,11 +450,7 @@ private:
         before = least.search.least();
       if (idle > kIdleNodes || !least.search.branch(limitSeconds()))
         return;
-      const HomesProblem &homes = least.problem->homes;
-      size_t choices = homes.layerCount();
-      for (const std::vector<HomesOption> &set : homes.optionSets)
-        choices += set.size();
-      work += homes.chunks.size() * choices;
+      work += least.workOfNode();
     }
   }
 
@@ -559,11 +565,13 @@ private:
   /// layers have a point. Returns true if it is the best one now. One that is
   /// `isBeside` differs from the best one in a kind of layer or a cut.
   bool offer(Plan plan, bool isBeside = false) {
-    // The plan may be a changed copy: kept values and homes that were found for
-    // the other one's layers are not its own.
+    // The plan may be a changed copy: what was found for the other one's layers
+    // is not its own.
     plan.offload = options.offload;
     for (PlanLayer &layer : plan.layers)
       layer.kept.reset();
+    for (PlanStage &stage : plan.stages)
+      stage.sums = SumTiming::ByRule;
     if (!isWorthwhile(plan, bound.leastSeconds(plan)))
       return false;
     auto isStopped = [this] { return stopped(); };
@@ -755,8 +763,13 @@ private:
     for (bool better = true; better && !stopped();) {
       better = false;
       Plan from = best->plan();
-      std::vector<Strategy> strategies =
-          space.strategies(cluster.deviceCount() / from.pipelineDegree);
+      // Strategies are those of groups of a size.
+      std::set<size_t> sizes;
+      std::vector<Strategy> strategies;
+      for (const PlanStage &stage : from.stages)
+        if (sizes.insert(stage.devices.size()).second)
+          llvm::append_range(strategies, space.strategies(static_cast<int64_t>(
+                                             stage.devices.size())));
       for (size_t kind : kinds)
         for (const Strategy &strategy : strategies) {
           if (stopped() || !strategy.divides(from.microBatchSamples()) ||
@@ -766,6 +779,7 @@ private:
           bool changed = false;
           for (size_t l = 0; l < plan.layers.size(); ++l)
             if (model.kindOf(l) == kind && space.mayChange(l) &&
+                isOfStage(plan, l, strategy) &&
                 !(plan.layers[l].strategy == strategy)) {
               plan.layers[l].strategy = strategy;
               changed = true;
@@ -780,6 +794,12 @@ private:
       if (std::optional<Plan> keeping = keepingAll(best->plan()))
         better |= offer(std::move(*keeping));
     }
+  }
+
+  static bool isOfStage(const Plan &plan, size_t layer,
+                        const Strategy &strategy) {
+    const PlanStage &stage = plan.stages[plan.layers[layer].stage];
+    return strategy.devices() == static_cast<int64_t>(stage.devices.size());
   }
 
   /// The plan with layers that keep all of their values, if that is another
@@ -827,6 +847,10 @@ private:
       --other[from], ++other[to];
       Plan plan = best->plan();
       setPartition(plan, other);
+      // A layer's strategy is none of groups of another size.
+      for (size_t l = 0; l < plan.layers.size(); ++l)
+        if (!isOfStage(plan, l, plan.layers[l].strategy))
+          return;
       if (offerBoth(std::move(plan))) {
         sizes = other;
         moved = true;
@@ -882,6 +906,7 @@ private:
   std::string reason;          ///< why the last shape was left out
   std::vector<std::string> decisions;
   size_t tried = 0;
+  size_t mostTried = std::numeric_limits<size_t>::max();
 };
 
 } // namespace
@@ -892,14 +917,10 @@ Expected<PlannerResult> planChunked(LayerModel &model, const Cluster &cluster,
   return ChunkedSearch(model, cluster, options, space).run();
 }
 
-double leastByRows(LayerModel &model, const Cluster &cluster,
+void searchLocally(LayerModel &model, const Cluster &cluster,
                    const PlannerOptions &options, const Space &space,
-                   const Plan &known) {
-  PlannerOptions bounded = options;
-  bounded.batch = known.batch;
-  bounded.samplesPerSecondKnown = std::max(
-      known.samplesPerSecond, options.samplesPerSecondKnown.value_or(0));
-  return ChunkedSearch(model, cluster, bounded, space).leastOfAll();
+                   PlannerResult &found) {
+  ChunkedSearch(model, cluster, options, space).improve(found);
 }
 
 } // namespace galvatron::planner

@@ -22,13 +22,12 @@ llvm::Expected<PlannerResult> planChunked(LayerModel &model,
                                           const PlannerOptions &options,
                                           const Space &space);
 
-/// A lower bound of what any plan for the batch of a known one takes, ms: by
-/// the rows and the memory of shared homes, of which each stage of a schedule
-/// with whole stages is one by itself. At most the known plan's time, or that
-/// of PlannerOptions::samplesPerSecondKnown; 0 if time was up.
-double leastByRows(LayerModel &model, const Cluster &cluster,
+/// Changes a plan of the options' schedule, kind of layer by kind of layer and
+/// cut by cut, as long as that makes its simulated step shorter; what is proven
+/// of the batch stays. Not if a faster plan is known.
+void searchLocally(LayerModel &model, const Cluster &cluster,
                    const PlannerOptions &options, const Space &space,
-                   const Plan &known);
+                   PlannerResult &found);
 
 } // namespace galvatron::planner
 

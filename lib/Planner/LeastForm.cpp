@@ -17,17 +17,20 @@ using namespace llvm;
 
 namespace galvatron::planner {
 
-bool LeastForm::countsBusy(const Schedule &schedule) {
-  return schedule.delay({}) > 0 || schedule.splitsBackward();
+bool LeastForm::countsBusy(const Shape &shape) {
+  // A stage that is alone waits for nobody, whether its passes are split or
+  // not.
+  return shape.schedule->delay({}) > 0 ||
+         (shape.schedule->splitsBackward() && shape.degree() > 1);
 }
 
 bool LeastForm::knows(const Schedule &schedule) {
   return schedule.name() == "1f1b" || hasPhases(schedule) ||
-         countsBusy(schedule);
+         schedule.delay({}) > 0 || schedule.splitsBackward();
 }
 
 bool LeastForm::hasWeights(const Shape &shape) {
-  return shape.degree() > 1 && !countsBusy(*shape.schedule);
+  return shape.degree() > 1 && !countsBusy(shape);
 }
 
 bool LeastForm::hasWaits(const Shape &shape) {

@@ -71,7 +71,7 @@ public:
         contentions(tables.contentionsOf(layout, shape.microBatches)),
         least(model, tables, shape),
         count(static_cast<double>(shape.microBatches)),
-        countsBusy(LeastForm::countsBusy(*shape.schedule)) {}
+        countsBusy(LeastForm::countsBusy(shape)) {}
 
   Picoseconds bound(bool cuts);
 

@@ -723,7 +723,7 @@ Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
   std::unique_ptr<Candidate> candidate;
   auto makeWith = [&](const LeastForm &with) {
     // Sums over layers choose their options themselves.
-    bool busy = LeastForm::countsBusy(*shape.schedule);
+    bool busy = LeastForm::countsBusy(shape);
     candidate = makeIn(StepForm::Drain, model, tables, shape, refusal,
                        /*fewest=*/0, moves,
                        busy ? std::optional(Points::leastWithin(kNoBound))

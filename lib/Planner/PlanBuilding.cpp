@@ -17,8 +17,7 @@ using namespace llvm;
 
 namespace galvatron::planner {
 
-Plan PlanSearch::toPlan(const Incumbent &incumbent) const {
-  const Shape &shape = incumbent.shape;
+Plan PlanSearch::emptyPlan(const Shape &shape) const {
   Plan plan;
   plan.toolVersion = options.toolVersion;
   plan.space = space.name;
@@ -28,14 +27,19 @@ Plan PlanSearch::toPlan(const Incumbent &incumbent) const {
   plan.microBatches = shape.microBatches;
   plan.schedule = shape.schedule;
   plan.pipelineDegree = shape.degree();
+  for (const std::vector<int64_t> &devices : shape.layout->devices)
+    plan.stages.emplace_back().devices = devices;
+  return plan;
+}
+
+Plan PlanSearch::toPlan(const Incumbent &incumbent) const {
+  const Shape &shape = incumbent.shape;
+  Plan plan = emptyPlan(shape);
   int64_t layer = 0;
   const std::vector<int64_t> &partition = incumbent.solved.partition;
   for (size_t s = 0; s < partition.size(); ++s) {
-    PlanStage stage;
-    stage.devices = shape.layout->devices[s];
-    stage.firstLayer = layer;
-    stage.layerCount = partition[s];
-    plan.stages.push_back(stage);
+    plan.stages[s].firstLayer = layer;
+    plan.stages[s].layerCount = partition[s];
     for (int64_t i = 0; i < partition[s]; ++i, ++layer)
       plan.layers.push_back(
           {model.layerName(layer), static_cast<int64_t>(s),
@@ -93,8 +97,7 @@ PlanSearch::price(const Incumbent &found,
       evaluateAmong(model, cluster, plan, options.memory, pricing);
   if (!priced)
     return priced;
-  bool agrees =
-      asDrain || priced->formulaMs == toMilliseconds(found.solved.cost);
+  bool agrees = priced->formulaMs == toMilliseconds(found.solved.cost);
   if (!priced->feasible() || !agrees)
     return makeError(
         "internal error: the search and the evaluation disagree on " +

@@ -14,7 +14,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ChunkedProblem.h"
 #include "Executed.h"
+#include "LeastTimes.h"
 #include "PlanSearch.h"
 #include "galvatron/Planner/Gap.h"
 
@@ -51,12 +53,20 @@ constexpr double kWorthwhileGap = 2;
 constexpr uint64_t kPlansPart = 4;
 /// The most plans that are simulated then.
 constexpr size_t kMostSimulatedThen = 8;
+/// The most plans by rows that are simulated.
+constexpr size_t kMostByRows = 12;
 /// Problems with their searches that are kept, a MiB each on a thousand
 /// devices. Those furthest from having a turn are made again should it come.
 constexpr size_t kMostOpen = 16;
 /// Bytes of problems without their searches that are kept; these take longer to
 /// make than a search of a small one to begin.
 constexpr size_t kMostBytes = 16 << 20;
+/// Work of a round of prices (BoundedShape) that takes as long as one step.
+constexpr size_t kWorkOfStep = 40;
+/// Branching of a shape ends once more nodes have raised its bound by less than
+/// this part.
+constexpr int kIdleNodes = 16;
+constexpr double kLeastRise = 1e-4;
 
 namespace {
 
@@ -66,7 +76,7 @@ struct ShapeProof {
   Shape shape;
   /// The transfers between layers are the dearest part to price: without them
   /// first, but with what cuts take at least where that is cheap.
-  enum { Free, Cuts, Relaxed, Opened, Done } level = Free;
+  enum { Free, Rows, Cuts, Relaxed, Opened, Branching, Done } level = Free;
   LeastForm form;
   LeastForm strongest; ///< of those that were looked at
   size_t starts = 0;   ///< forms whose bounds were looked at before any solved
@@ -87,6 +97,10 @@ struct ShapeProof {
   size_t laidBy = 0; ///< bytes of a candidate without its search
   std::unique_ptr<PipelineSearch> search;
   Picoseconds slack = 0;
+  /// The shape as one of shared homes, where these know more.
+  std::unique_ptr<BoundedShape> homes;
+  double branchedFrom = 0; ///< the bound that nodes have to raise
+  int idleNodes = 0;
 };
 
 } // namespace
@@ -122,10 +136,23 @@ private:
     return plans.cluster.deviceCount() / shape.degree() <= kFewDevices;
   }
   void closeSome();
-  void simulate(Incumbent found);
+  void simulate(Incumbent found, bool byRows = false);
   bool nextStart(ShapeProof &entry);
   void nextShift(ShapeProof &entry);
   void close(ShapeProof &entry);
+  /// True if rows of shared homes, of which each stage is one by itself, are
+  /// bounds of the shape that know more than the busiest stage does.
+  bool hasRows(const Shape &shape) const {
+    return shape.schedule->splitsBackward() && shape.degree() > 1;
+  }
+  BusyBound &timesOf(const Layout &layout);
+  void boundByRows(ShapeProof &entry);
+  /// Counts the rounds of a shape behind the first ones as steps.
+  void countRounds(const BoundedShape &shape, uint64_t first) {
+    steps += (shape.search.rounds() - first) * shape.workOfNode() / kWorkOfStep;
+  }
+  void simulateRows(const ShapeProof &entry);
+  void branch(ShapeProof &entry);
   bool nextForm(ShapeProof &entry, const PipelineSolution &found);
   void finish(ShapeProof &entry, const PipelineSolution &found);
   /// Lets the entry's search take a turn.
@@ -145,12 +172,14 @@ private:
   PlanSearch &plans;
   PlannerResult &result;
   uint64_t steps = 0, mostSteps;
-  size_t simulated = 0;
+  size_t simulated = 0, simulatedByRows = 0;
   /// The least that any plan takes is known, and is `least`: what is left is to
   /// find faster plans.
   bool isBounded = false;
   Picoseconds least = kNoBound;
   size_t laidBy = 0; ///< bytes of all entries
+  /// The times of rows, of all layouts with equal groups together.
+  std::map<const Layout *, std::unique_ptr<BusyBound>> times;
   /// Entries with a search, and some that have it no more.
   std::vector<ShapeProof *> opened;
 };
@@ -211,14 +240,16 @@ void PlanSearch::Proof::closeSome() {
 }
 
 /// Simulates a plan; it is the best one if it is executed faster.
-void PlanSearch::Proof::simulate(Incumbent found) {
+void PlanSearch::Proof::simulate(Incumbent found, bool byRows) {
   const Solved &known = plans.best->solved;
   bool again = found.shape.str() == plans.best->shape.str() &&
                found.solved.partition == known.partition &&
                found.solved.strategies == known.strategies;
   // Algorithm 2 is the space's own search.
   if (again || plans.space.partition == PartitionMode::BiObjective ||
-      simulated++ >= (isBounded ? kMostSimulatedThen : kMostSimulated))
+      (byRows
+           ? simulatedByRows++ >= kMostByRows
+           : simulated++ >= (isBounded ? kMostSimulatedThen : kMostSimulated)))
     return;
   if (plans.offer(std::move(found), result, "found by its lower bound"))
     plans.finder = Finder::Exact;
@@ -332,11 +363,80 @@ void PlanSearch::Proof::finish(ShapeProof &entry,
   close(entry);
 }
 
-/// Nothing more is proven of an entry.
+/// Nothing more is proven of an entry but by rows.
 void PlanSearch::Proof::close(ShapeProof &entry) {
-  entry.level = ShapeProof::Done;
+  entry.level = entry.homes ? ShapeProof::Branching : ShapeProof::Done;
   entry.search.reset();
   entry.candidate.reset();
+}
+
+BusyBound &PlanSearch::Proof::timesOf(const Layout &layout) {
+  std::unique_ptr<BusyBound> &known =
+      times[layout.hasEqualGroups() ? nullptr : &layout];
+  if (!known)
+    known = std::make_unique<BusyBound>(plans.model, plans.cluster,
+                                        *plans.best->shape.schedule,
+                                        /*chunks=*/1);
+  return *known;
+}
+
+/// Raises the entry's bound by the rows of its shape.
+void PlanSearch::Proof::boundByRows(ShapeProof &entry) {
+  Plan plan = plans.emptyPlan(entry.shape);
+  plan.offload = plans.options.offload;
+  std::optional<ChunkedProblem> problem =
+      ChunkedProblem::make(plans.model, plans.cluster, plans.options,
+                           plans.space, plan, timesOf(*entry.shape.layout));
+  if (!problem)
+    return;
+  entry.homes = std::make_unique<BoundedShape>(
+      std::move(plan), std::move(*problem), toMilliseconds(limit()) / 1e3);
+  steps += kStepsToMake;
+  countRounds(*entry.homes, 0);
+  entry.bound =
+      std::max(entry.bound, floorPicoseconds(entry.homes->search.least()));
+}
+
+/// Simulates the solutions that prices led to and that fit.
+void PlanSearch::Proof::simulateRows(const ShapeProof &entry) {
+  const Layout &layout = *entry.shape.layout;
+  for (const HomesSolution &solution : entry.homes->search.solutions()) {
+    if (solution.fullness > 1 ||
+        solution.longest >= toMilliseconds(limit()) / 1e3)
+      continue;
+    Solved solved;
+    solved.partition = solution.partition;
+    size_t layer = 0;
+    for (auto [s, size] : enumerate(solution.partition))
+      for (int64_t i = 0; i < size; ++i, ++layer) {
+        const StrategySubset &own = layout.own[s];
+        auto at =
+            llvm::find(own.set->strategies,
+                       entry.homes->problem->strategyOf(solution, s, layer));
+        solved.strategies.push_back(own.strategy +
+                                    (at - own.set->strategies.begin()));
+      }
+    simulate({entry.shape, std::move(solved)}, /*byRows=*/true);
+  }
+}
+
+/// Branches over where stages end, as long as that raises the bound.
+void PlanSearch::Proof::branch(ShapeProof &entry) {
+  HomesSearch &search = entry.homes->search;
+  bool rises = search.least() > entry.branchedFrom * (1 + kLeastRise);
+  entry.idleNodes = rises ? 0 : entry.idleNodes + 1;
+  if (rises)
+    entry.branchedFrom = search.least();
+  const uint64_t before = search.rounds();
+  bool goesOn = entry.idleNodes <= kIdleNodes &&
+                search.branch(toMilliseconds(limit()) / 1e3);
+  countRounds(*entry.homes, before);
+  entry.bound = std::max(entry.bound, floorPicoseconds(search.least()));
+  if (goesOn)
+    return;
+  simulateRows(entry);
+  entry.homes.reset();
+  entry.level = ShapeProof::Done;
 }
 
 /// Raises the entry's bound, not much above `enough`.
@@ -344,7 +444,18 @@ void PlanSearch::Proof::advance(ShapeProof &entry, Picoseconds enough) {
   // Windows and bounds of stages, by stage and layer: some steps each.
   steps += 3 * static_cast<uint64_t>(entry.shape.degree()) *
            plans.model.layerCount();
-  if (entry.level == ShapeProof::Free) {
+  if (entry.level == ShapeProof::Branching) {
+    branch(entry);
+    return;
+  }
+  if (entry.level == ShapeProof::Free && hasRows(entry.shape)) {
+    entry.level = ShapeProof::Rows;
+    Picoseconds before = entry.bound;
+    boundByRows(entry);
+    if (entry.bound > before)
+      return;
+  }
+  if (entry.level <= ShapeProof::Rows) {
     entry.level = ShapeProof::Cuts;
     if (plans.cutsAreCheap(entry.shape)) {
       Picoseconds bound =
@@ -483,7 +594,7 @@ std::optional<double> PlanSearch::Proof::run() {
 void PlanSearch::proveExecuted(PlannerResult &priced) {
   bool searched = !unpriced && LeastForm::knows(*best->shape.schedule);
   if (options.objective != Objective::Executed || !searched || late() ||
-      asDrain || isFirstOfTwo())
+      isFirstOfTwo() || !options.proves)
     return;
   uint64_t before = steps;
   std::optional<double> gap = Proof(*this, priced).run();

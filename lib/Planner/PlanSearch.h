@@ -86,9 +86,6 @@ public:
       tables.setAnyGroups();
   }
 
-  /// Candidates are found by Eq. 9 whatever the schedule, and nothing is proven
-  /// of their executed time.
-  void searchAsDrain() { asDrain = true; }
   llvm::Expected<PlannerResult> run();
 
   /// Returns true if some plan of these batches fits.
@@ -275,6 +272,8 @@ private:
   llvm::Error tryEqualGroups(PlannerResult &priced);
   void priceRest(Queue &queue);
   void proveRest(llvm::ArrayRef<std::vector<int64_t>> groups);
+  /// A plan of the shape without layers.
+  Plan emptyPlan(const Shape &shape) const;
   Plan toPlan(const Incumbent &best) const;
   Infeasible explain(int64_t batch);
   void log(const llvm::Twine &text) { decisions.push_back(text.str()); }
@@ -323,7 +322,6 @@ private:
   uint64_t steps = 0;     ///< of all searches within shapes so far
   uint64_t mostSteps = 0; ///< at which the batches at hand are given up
   bool givenUp = false;   ///< some batches were
-  bool asDrain = false;   ///< see searchAsDrain()
 };
 
 } // namespace galvatron::planner

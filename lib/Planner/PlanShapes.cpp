@@ -152,8 +152,7 @@ std::vector<Shape> PlanSearch::shapesOf(int64_t batch) {
             });
           }))
         continue;
-      shapes.push_back(
-          {batch, microBatches, &scheduleOf(options), layout, asDrain});
+      shapes.push_back({batch, microBatches, &scheduleOf(options), layout});
     }
   }
   return shapes;

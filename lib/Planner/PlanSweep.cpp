@@ -103,7 +103,7 @@ bool PlanSearch::endsMisfits(ArrayRef<int64_t> batches) const {
 /// plan is to be slower than without them.
 Error PlanSearch::tryEqualGroups(PlannerResult &priced) {
   if (!space.anyGroups || options.objective == Objective::Paper || late() ||
-      asDrain || isFirstOfTwo() ||
+      isFirstOfTwo() ||
       (options.pipelineDegree &&
        cluster.deviceCount() % *options.pipelineDegree != 0))
     return Error::success();

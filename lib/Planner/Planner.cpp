@@ -89,6 +89,8 @@ static void tryLess(LayerModel &model, const Cluster &cluster,
                     const PlannerOptions &options, PlannerResult &found) {
   less.relaxations = less.reasons = false;
   less.progress = nullptr;
+  // What is proven is of the larger space.
+  less.proves = false;
   if (found.feasible())
     less.samplesPerSecondKnown =
         std::max(found.plan().samplesPerSecond,
@@ -213,19 +215,13 @@ static Expected<PlannerResult> planAway(LayerModel &model,
   return found;
 }
 
-/// Raises what is proven of a plan by the bound of shared homes, which knows
-/// more of how the stages of a step with split backward passes begin.
-static void boundByRows(LayerModel &model, const Cluster &cluster,
-                        const PlannerOptions &options,
-                        const planner::Space &space, PlannerResult &found) {
-  constexpr double worthwhileGap = 1;
-  // Unequal groups of devices are none of its shapes.
-  if (!found.feasible() || !options.batch || options.isLate() ||
-      space.anyGroups || found.plan().gapPercent.value_or(0) <= worthwhileGap)
-    return;
-  Plan &plan = std::get<Plan>(found.outcome);
-  double least = planner::leastByRows(model, cluster, options, space, plan);
-  planner::setLeastMs(plan, std::max(least, planner::leastMsOf(plan)));
+/// Returns true if a plan that was searched by a formula may be changed to be
+/// executed faster: a gap is left, and the space prescribes no rule for cuts.
+static bool isWorthChanging(const planner::Space &space, const Plan &plan) {
+  constexpr double worthwhileGap = 1; // percent
+  return (space.partition == planner::PartitionMode::Free ||
+          space.partition == planner::PartitionMode::Given) &&
+         plan.gapPercent.value_or(100) > worthwhileGap;
 }
 
 /// Plans one space and one schedule, or all of these.
@@ -265,32 +261,16 @@ static Expected<PlannerResult> planOne(LayerModel &model,
     return planner::planChunked(model, cluster, options, *space);
   Expected<PlannerResult> found =
       planner::PlanSearch(model, cluster, options, *space).run();
-  bool splits = options.schedule && options.schedule->splitsBackward();
-  if (!found || !splits || !found->feasible())
+  if (!found || !found->feasible() || options.objective != Objective::Executed)
     return found;
-  // No plan is as fast as the one that is known, whatever the formula.
-  if (options.batch && planner::isPrunedByBound(options, found->plan()))
-    return found;
-  // Its formula and the one of whole backward passes are both near what is
-  // executed, and neither always the nearer one.
-  planner::PlanSearch another(model, cluster, options, *space);
-  another.searchAsDrain();
-  Expected<PlannerResult> other = another.run();
-  if (!other)
-    return other.takeError();
-  for (PlannerResult *result : {&*found, &*other})
-    if (Error error = planner::listAtEnd(
-            model, cluster, options.samplesPerSecondKnown, *result))
-      return std::move(error);
-  found->steps += other->steps;
-  if (other->feasible() &&
-      other->plan().samplesPerSecond > found->plan().samplesPerSecond) {
-    found->decisions.push_back(
-        "by the formula of whole backward passes: executed in " +
-        formatv("{0:f3}", other->plan().iterationMs).str() + " ms, faster");
-    takeOver(*found, std::move(*other), options.space);
-  }
-  boundByRows(model, cluster, options, *space, *found);
+  PlannerOptions named = options;
+  if (!named.schedule)
+    named.schedule = &defaultSchedule();
+  if (isWorthChanging(*space, found->plan()))
+    planner::searchLocally(model, cluster, named, *space, *found);
+  if (Error error = planner::listAtEnd(model, cluster,
+                                       options.samplesPerSecondKnown, *found))
+    return std::move(error);
   return found;
 }
 

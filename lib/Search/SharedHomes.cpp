@@ -46,6 +46,7 @@ Error HomesProblem::check() const {
     if (row.forward.size() != chunks.size() ||
         row.backward.size() != chunks.size() ||
         row.end.size() != chunks.size() || row.sums.size() != chunks.size() ||
+        (!row.input.empty() && row.input.size() != chunks.size()) ||
         row.out.size() != cuts || row.back.size() != cuts)
       return makeError("shared homes: expected numbers for every chunk and cut "
                        "in a row");
@@ -67,8 +68,8 @@ Error HomesProblem::check() const {
                      " layers and at least one each");
   if (any_of(optionSets, [](const std::vector<HomesOption> &set) {
         return any_of(set, [](const HomesOption &option) {
-          return std::min({option.forward, option.backward, option.sums,
-                           option.end, option.otherForward,
+          return std::min({option.forward, option.backward, option.input,
+                           option.sums, option.end, option.otherForward,
                            option.otherBackward}) < 0 ||
                  option.state < 0 || option.kept < 0;
         });
@@ -114,6 +115,7 @@ Sums sumsOf(const HomesProblem &problem, ArrayRef<int64_t> partition,
           problem.optionSets[problem.layers[chunk.place][layer]][choice[layer]];
       all.forward += option.forward;
       all.backward += option.backward;
+      all.input += option.input;
       all.otherForward += option.otherForward;
       all.otherBackward += option.otherBackward;
       all.sums += option.sums;
@@ -301,10 +303,12 @@ private:
                     ArrayRef<double> prices) {
     const HomesChunk &chunk = problem.chunks[c];
     // By the kind of the row.
-    double forward[2] = {0, 0}, backward[2] = {0, 0}, sums = 0, end = 0;
+    double forward[2] = {0, 0}, backward[2] = {0, 0};
+    double input = 0, sums = 0, end = 0;
     for (auto [row, weight] : zip_equal(problem.rows, weights)) {
       forward[row.isOther] += weight * row.forward[c];
       backward[row.isOther] += weight * row.backward[c];
+      input += weight * row.inputOf(c);
       sums += weight * row.sums[c];
       end += weight * row.end[c];
     }
@@ -324,8 +328,8 @@ private:
           double cost =
               forward[0] * option.forward + forward[1] * option.otherForward +
               backward[0] * option.backward +
-              backward[1] * option.otherBackward + sums * option.sums +
-              end * option.end + ofState * static_cast<double>(option.state) +
+              backward[1] * option.otherBackward + input * option.input +
+              sums * option.sums + end * option.end + ofState * static_cast<double>(option.state) +
               ofKept * static_cast<double>(option.kept);
           if (cost >= own[c][set])
             continue;
@@ -471,6 +475,7 @@ public:
   Impl(const HomesProblem &problem, double limit, unsigned rounds);
 
   bool branch(double known);
+  uint64_t rounds() const { return roundsDone; }
   double least() const {
     // Plans that were left out take at least as long as the one given.
     double bound = given;
@@ -499,6 +504,7 @@ private:
   /// of the best solution that fits.
   double limit;
   double scale = 0; ///< seconds of a solution
+  uint64_t roundsDone = 0;
   std::vector<Node> open;
   std::vector<HomesSolution> fitting, others;
 };
@@ -562,6 +568,7 @@ void HomesSearch::Impl::ascend(Node &node, Multipliers from, unsigned rounds) {
   double step = 1, most = -std::numeric_limits<double>::infinity(), target = 0;
   unsigned waited = 0;
   for (unsigned round = 0; round < rounds && node.least < limit; ++round) {
+    ++roundsDone;
     Sums sums;
     std::optional<double> value = boundBy(at, node, sums, ends);
     if (!value) {
@@ -656,5 +663,6 @@ std::vector<HomesSolution> HomesSearch::solutions() const {
   return impl->solutions();
 }
 bool HomesSearch::branch(double limit) { return impl->branch(limit); }
+uint64_t HomesSearch::rounds() const { return impl->rounds(); }
 
 } // namespace galvatron

@@ -306,6 +306,7 @@ static HomesSolution priceHomes(const HomesProblem &problem,
                   row.forward[c] +
               (row.isOther ? option.otherBackward : option.backward) *
                   row.backward[c] +
+              (row.input.empty() ? 0 : option.input * row.input[c]) +
               option.sums * row.sums[c] + option.end * row.end[c];
       if (l + 1 < chunkOf.size() && chunkOf[l + 1] != c)
         time +=

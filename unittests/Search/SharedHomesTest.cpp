@@ -47,6 +47,7 @@ HomesProblem randomProblem(uint64_t seed) {
       HomesOption option;
       option.forward = static_cast<double>(random.pick(5, 30));
       option.backward = static_cast<double>(random.pick(5, 60));
+      option.input = option.backward / 2;
       option.sums = static_cast<double>(random.pick(0, 30));
       option.end = static_cast<double>(random.pick(0, 20));
       option.state = random.pick(0, 60);
@@ -65,6 +66,7 @@ HomesProblem randomProblem(uint64_t seed) {
     problem.chunks.push_back({home, home % places, random.pick(1, 4)});
   }
   auto count = static_cast<double>(random.pick(1, 8));
+  const bool hasInputs = layers % 2;
   for (size_t home = 0; home < 2; ++home)
     for (bool returns : {false, true}) {
       HomesRow row;
@@ -74,6 +76,8 @@ HomesProblem randomProblem(uint64_t seed) {
         row.backward.push_back(isOwn ? count : returns && isBefore ? 1 : 0);
         row.sums.push_back(isOwn ? 0.3 : returns && c == 0 ? 1 : 0);
         row.end.push_back(returns ? problem.chunks[c].home == 0 : isOwn);
+        if (hasInputs)
+          row.input.push_back(isOwn || isBefore ? 0 : 1);
         if (c == 3)
           break;
         row.out.push_back(isOwn ? count : 0);
@@ -337,6 +341,32 @@ TEST(SharedHomes, messages_count_both_ways) {
   problem.partition.clear();
   EXPECT_NEAR(HomesSearch(problem, kNoLimit, 10).least(), row, 1e-6);
   EXPECT_EQ(bruteforce::solveHomes(problem)->longest, row);
+}
+
+TEST(SharedHomes, input_parts_count_where_a_row_has_them) {
+  HomesProblem problem;
+  problem.optionSets = {{{3, 4, 0, 0, 10, 5}}};
+  problem.optionSets[0][0].input = 1.5;
+  problem.layers = {{0, 0, 0}};
+  problem.chunks = {{0, 0, 2}, {1, 0, 1}};
+  problem.memory = {1000, 1000};
+  problem.rows = {{{1, 1}, {4, 0}, {0, 0}, {0, 0}, {0}, {0}, false, {0, 2}}};
+  problem.out = problem.back = {{0, 0, 0}};
+  problem.partition = {1, 2};
+  ASSERT_FALSE(problem.check());
+  double row = 3 * 3 + 4 * 4 + 2 * 2 * 1.5;
+  EXPECT_NEAR(HomesSearch(problem, kNoLimit, 10).least(), row, 1e-6);
+  EXPECT_EQ(bruteforce::solveHomes(problem)->longest, row);
+  // Kinds of layers that are counted have input parts, too.
+  problem.partition.clear();
+  EXPECT_NEAR(HomesSearch(problem, kNoLimit, 10).least(), row, 1e-6);
+  problem.rows[0].input.pop_back();
+  EXPECT_EQ(llvm::toString(problem.check()),
+            "shared homes: expected numbers for every chunk and cut in a row");
+  problem.rows[0].input.clear();
+  problem.optionSets[0][0].input = -1;
+  EXPECT_EQ(llvm::toString(problem.check()),
+            "shared homes: expected times and bytes of at least 0");
 }
 
 TEST(SharedHomes, what_cannot_be_is_refused) {

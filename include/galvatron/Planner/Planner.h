@@ -144,6 +144,8 @@ struct PlannerOptions {
   /// True if an infeasible outcome says what does not fit, which takes the
   /// least memory of every shape.
   bool reasons = true;
+  /// True if plans of whole stages are bounded by what any of them takes.
+  bool proves = true;
   /// True if a bound is looked for of what a plan takes that the other options
   /// say whole.
   bool boundsGivenPlan = true;

@@ -14,8 +14,8 @@
 //
 // is bounded from below, where T_r, a row, and M_h are sums over layers:
 //
-//     T_r = sum_c sum_(l in c) (F_r(c) f_l + B_r(c) b_l + S_r(c) g_l
-//                                   + L_r(c) e_l)
+//     T_r = sum_c sum_(l in c) (F_r(c) f_l + B_r(c) b_l + I_r(c) i_l
+//                                   + S_r(c) g_l + L_r(c) e_l)
 //           + sum_(cuts c) (O_r(c) o_c(l) + R_r(c) r_c(l))
 //     M_h = sum_(c on h) sum_(l in c) state_l
 //           + (sum_(c on h) slots_c) max_(c on h) sum_(l in c) kept_l
@@ -57,6 +57,8 @@ struct HomesOption {
   /// Of a micro-batch in rows of the second kind, which count other work: f',
   /// b'.
   double otherForward = 0, otherBackward = 0;
+  /// The part of `backward` that the chunk before waits for: i.
+  double input = 0;
 };
 
 struct HomesChunk {
@@ -73,6 +75,7 @@ struct HomesRow {
   std::vector<double> out, back; ///< by cut: O, R
   /// It is of the second kind: f' and b' stand in place of f and b.
   bool isOther = false;
+  std::vector<double> input; ///< by chunk: I; empty: none counts
 
   /// Returns true if something takes off from the row: more layers may make it
   /// shorter.
@@ -82,12 +85,16 @@ struct HomesRow {
            llvm::any_of(backward, isNegative) ||
            llvm::any_of(sums, isNegative) || llvm::any_of(end, isNegative);
   }
+  double inputOf(size_t chunk) const {
+    return input.empty() ? 0 : input[chunk];
+  }
   /// Seconds that a layer of a chunk adds to the row with an option.
   double seconds(size_t chunk, const HomesOption &option) const {
     return forward[chunk] * (isOther ? option.otherForward : option.forward) +
            backward[chunk] *
                (isOther ? option.otherBackward : option.backward) +
-           sums[chunk] * option.sums + end[chunk] * option.end;
+           inputOf(chunk) * option.input + sums[chunk] * option.sums +
+           end[chunk] * option.end;
   }
 };
 
@@ -142,6 +149,8 @@ public:
   /// Divides the node with the least bound. False if that is no less than
   /// `limit`, or no cut of it is open.
   bool branch(double limit);
+  /// The rounds so far, of all nodes.
+  uint64_t rounds() const;
 
 private:
   class Impl;
