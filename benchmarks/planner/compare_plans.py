@@ -77,6 +77,23 @@ def wide_cases():
             yield GPT2, cluster, 32, ["--memory=4GiB", f"--schedule={schedule}", "--clip=off"]
 
 
+def split_cases():
+    """Yields those of --split: schedules that split backward passes."""
+    mixed = f"{CLUSTERS}/mixed-nodes.yaml"
+    for schedule in ("zb-h1", "zb-h2"):
+        for cluster in ("8xa100-40gb", "2x4xv100-32gb", "8xh100", "2x8xh100", "8xrtx-titan", mixed):
+            dtype = ["--dtype=bf16"] if "h100" in cluster else []
+            for batch in (16, 64):
+                for memory in ("3GiB", "8GiB"):
+                    yield GPT2, cluster, batch, [f"--memory={memory}", f"--schedule={schedule}", *dtype]
+        for cluster in ("8xrtx-titan", "8xa100-40gb"):
+            for model in (SWIN, T5):
+                for memory in ("10GiB", "16GiB"):
+                    yield model, cluster, 64, [f"--memory={memory}", f"--schedule={schedule}"]
+        for cluster in ("8x8xh100", "4x8xh100"):
+            yield LARGE, cluster, 128, ["--dtype=bf16", f"--schedule={schedule}"]
+
+
 def planned(binary, case, extra=()):
     model, cluster, batch, options = case
     with tempfile.TemporaryDirectory() as folder:
@@ -100,10 +117,11 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--wide", action="store_true", help="compare other cases: more clusters, batches and budgets")
+    parser.add_argument("--split", action="store_true", help="compare schedules that split backward passes")
     options = parser.parse_args()
     base, new = options.base.resolve(), options.bin.resolve()
     rows, slower = [], 0
-    for case in wide_cases() if options.wide else cases():
+    for case in wide_cases() if options.wide else split_cases() if options.split else cases():
         name = " ".join([pathlib.Path(case[0]).parent.name if "config" in case[0] else pathlib.Path(case[0]).stem,
                          pathlib.Path(case[1]).name, str(case[2]), *case[3]])
         if not re.search(options.only, name):

@@ -36,6 +36,9 @@ public:
       : model(model), cluster(cluster), schedule(schedule), chunks(chunks),
         tables(model, cluster, Objective::Executed, schedule) {}
 
+  /// Plans may have stages of any devices (CostTables::setAnyGroups()); all
+  /// plans of one degree have the same.
+  void setAnyGroups() { tables.setAnyGroups(); }
   /// Seconds that a step of the plan takes at least; 0 if a layer cannot have
   /// its strategy.
   double leastSeconds(const Plan &plan);

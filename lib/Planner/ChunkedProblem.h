@@ -1,12 +1,13 @@
-//===- ChunkedProblem.h - Shapes with chunks as plain data ------*- C++ -*-===//
+//===- ChunkedProblem.h - Shapes as problems of shared homes ----*- C++ -*-===//
 //
 // Part of Galvatron, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// A shape (pipeline degree, micro-batches, chunks) of a schedule whose stages
-// have several chunks, as a problem of Search/SharedHomes.h. Rows are those of
+// A shape (groups of devices, micro-batches, chunks) of a schedule whose stages
+// have several chunks, or split backward passes, as a problem of
+// Search/SharedHomes.h. Rows are those of
 // BusyBound: what a stage does, from when its first micro-batch has come to
 // when its last gradients have gone back. Bytes are what surely adds up: states
 // and the slots of every chunk. Of any plan of the shape that fits no row is
@@ -65,6 +66,10 @@ struct BoundedShape {
 
   /// Rounds of weights and prices.
   static constexpr unsigned kRounds = 150;
+  /// Branching ends once more nodes have raised the bound by less than this
+  /// part.
+  static constexpr int kIdleNodes = 16;
+  static constexpr double kLeastRise = 1e-4;
 };
 
 } // namespace galvatron::planner

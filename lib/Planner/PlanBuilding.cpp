@@ -9,6 +9,7 @@
 #include "Executed.h"
 #include "PlanSearch.h"
 
+#include "galvatron/Planner/Budget.h"
 #include "galvatron/Planner/Gap.h"
 
 #include <cmath>
@@ -122,7 +123,8 @@ bool PlanSearch::offer(Incumbent found, PlannerResult &result,
     return false;
   }
   if (!priced->feasible() ||
-      priced->plan().samplesPerSecond <= result.plan().samplesPerSecond)
+      priced->plan().samplesPerSecond <= result.plan().samplesPerSecond ||
+      fullHost(cluster, priced->plan(), options.hostMemory))
     return false;
   log(found.shape.str() + ": executed in " +
       Twine(formatv("{0:f3}", priced->plan().iterationMs).str()) + " ms, " +

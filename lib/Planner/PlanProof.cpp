@@ -9,7 +9,9 @@
 // least of any plan of the chosen batch. Shapes come by the least time that
 // they may take, the least first, and are solved under lower bounds of executed
 // times (LeastProblem.cpp) until that of the first is known or no shape can be
-// faster than the best plan. Plans found on the way are simulated, too; where
+// faster than the best plan; shapes of schedules that split backward passes
+// under rows of shared homes as well (ChunkedProblem.cpp). Plans found on the
+// way are simulated, too; where
 // the first one's bound leaves a gap, so are those of the shapes behind it.
 //
 //===----------------------------------------------------------------------===//
@@ -63,10 +65,6 @@ constexpr size_t kMostOpen = 16;
 constexpr size_t kMostBytes = 16 << 20;
 /// Work of a round of prices (BoundedShape) that takes as long as one step.
 constexpr size_t kWorkOfStep = 40;
-/// Branching of a shape ends once more nodes have raised its bound by less than
-/// this part.
-constexpr int kIdleNodes = 16;
-constexpr double kLeastRise = 1e-4;
 
 namespace {
 
@@ -147,6 +145,15 @@ private:
   }
   BusyBound &timesOf(const Layout &layout);
   void boundByRows(ShapeProof &entry);
+  double limitSeconds() const { return toMilliseconds(limit()) / 1e3; }
+  /// Raises the entry's bound to that of its rows, which is never above the
+  /// limit that they were given.
+  void raiseByRows(ShapeProof &entry) {
+    const double least = entry.homes->search.least();
+    entry.bound = std::max(entry.bound, least >= limitSeconds()
+                                            ? limit() + 1
+                                            : floorPicoseconds(least));
+  }
   /// Counts the rounds of a shape behind the first ones as steps.
   void countRounds(const BoundedShape &shape, uint64_t first) {
     steps += (shape.search.rounds() - first) * shape.workOfNode() / kWorkOfStep;
@@ -178,7 +185,7 @@ private:
   bool isBounded = false;
   Picoseconds least = kNoBound;
   size_t laidBy = 0; ///< bytes of all entries
-  /// The times of rows, of all layouts with equal groups together.
+  /// The times of rows, by layout where a degree has several.
   std::map<const Layout *, std::unique_ptr<BusyBound>> times;
   /// Entries with a search, and some that have it no more.
   std::vector<ShapeProof *> opened;
@@ -371,12 +378,15 @@ void PlanSearch::Proof::close(ShapeProof &entry) {
 }
 
 BusyBound &PlanSearch::Proof::timesOf(const Layout &layout) {
-  std::unique_ptr<BusyBound> &known =
-      times[layout.hasEqualGroups() ? nullptr : &layout];
-  if (!known)
-    known = std::make_unique<BusyBound>(plans.model, plans.cluster,
-                                        *plans.best->shape.schedule,
-                                        /*chunks=*/1);
+  const bool any = plans.space.anyGroups;
+  std::unique_ptr<BusyBound> &known = times[any ? &layout : nullptr];
+  if (known)
+    return *known;
+  known = std::make_unique<BusyBound>(plans.model, plans.cluster,
+                                      *plans.best->shape.schedule,
+                                      /*chunks=*/1);
+  if (any)
+    known->setAnyGroups();
   return *known;
 }
 
@@ -390,19 +400,25 @@ void PlanSearch::Proof::boundByRows(ShapeProof &entry) {
   if (!problem)
     return;
   entry.homes = std::make_unique<BoundedShape>(
-      std::move(plan), std::move(*problem), toMilliseconds(limit()) / 1e3);
+      std::move(plan), std::move(*problem), limitSeconds());
   steps += kStepsToMake;
   countRounds(*entry.homes, 0);
-  entry.bound =
-      std::max(entry.bound, floorPicoseconds(entry.homes->search.least()));
+  raiseByRows(entry);
+  // Most shapes are done with.
+  if (entry.bound > limit())
+    entry.homes.reset();
 }
 
 /// Simulates the solutions that prices led to and that fit.
 void PlanSearch::Proof::simulateRows(const ShapeProof &entry) {
   const Layout &layout = *entry.shape.layout;
+  // Rows know neither rules for where stages end nor layers that are alike.
+  if ((plans.space.partition != PartitionMode::Free &&
+       plans.space.partition != PartitionMode::Given) ||
+      !Candidate::tieRule(plans.model, /*severalStages=*/true).empty())
+    return;
   for (const HomesSolution &solution : entry.homes->search.solutions()) {
-    if (solution.fullness > 1 ||
-        solution.longest >= toMilliseconds(limit()) / 1e3)
+    if (solution.fullness > 1 || solution.longest >= limitSeconds())
       continue;
     Solved solved;
     solved.partition = solution.partition;
@@ -423,15 +439,16 @@ void PlanSearch::Proof::simulateRows(const ShapeProof &entry) {
 /// Branches over where stages end, as long as that raises the bound.
 void PlanSearch::Proof::branch(ShapeProof &entry) {
   HomesSearch &search = entry.homes->search;
-  bool rises = search.least() > entry.branchedFrom * (1 + kLeastRise);
+  bool rises =
+      search.least() > entry.branchedFrom * (1 + BoundedShape::kLeastRise);
   entry.idleNodes = rises ? 0 : entry.idleNodes + 1;
   if (rises)
     entry.branchedFrom = search.least();
   const uint64_t before = search.rounds();
-  bool goesOn = entry.idleNodes <= kIdleNodes &&
-                search.branch(toMilliseconds(limit()) / 1e3);
+  bool goesOn = entry.idleNodes <= BoundedShape::kIdleNodes &&
+                search.branch(limitSeconds());
   countRounds(*entry.homes, before);
-  entry.bound = std::max(entry.bound, floorPicoseconds(search.least()));
+  raiseByRows(entry);
   if (goesOn)
     return;
   simulateRows(entry);

@@ -216,10 +216,14 @@ static Expected<PlannerResult> planAway(LayerModel &model,
 }
 
 /// Returns true if a plan that was searched by a formula may be changed to be
-/// executed faster: a gap is left, and the space prescribes no rule for cuts.
-static bool isWorthChanging(const planner::Space &space, const Plan &plan) {
-  constexpr double worthwhileGap = 1; // percent
-  return (space.partition == planner::PartitionMode::Free ||
+/// executed faster: a gap is left, and the space has no rules for cuts or for
+/// layers that share parameters.
+static bool isWorthChanging(const LayerModel &model,
+                            const PlannerOptions &options,
+                            const planner::Space &space, const Plan &plan) {
+  const double worthwhileGap = std::max(1.0, options.gapPercent); // percent
+  return planner::Candidate::tieRule(model, plan.stages.size() > 1).empty() &&
+         (space.partition == planner::PartitionMode::Free ||
           space.partition == planner::PartitionMode::Given) &&
          plan.gapPercent.value_or(100) > worthwhileGap;
 }
@@ -266,7 +270,10 @@ static Expected<PlannerResult> planOne(LayerModel &model,
   PlannerOptions named = options;
   if (!named.schedule)
     named.schedule = &defaultSchedule();
-  if (isWorthChanging(*space, found->plan()))
+  // No plan is as fast as the one that is known.
+  if (options.batch && planner::isPrunedByBound(options, found->plan()))
+    return found;
+  if (isWorthChanging(model, options, *space, found->plan()))
     planner::searchLocally(model, cluster, named, *space, *found);
   if (Error error = planner::listAtEnd(model, cluster,
                                        options.samplesPerSecondKnown, *found))

@@ -329,7 +329,8 @@ private:
               forward[0] * option.forward + forward[1] * option.otherForward +
               backward[0] * option.backward +
               backward[1] * option.otherBackward + input * option.input +
-              sums * option.sums + end * option.end + ofState * static_cast<double>(option.state) +
+              sums * option.sums + end * option.end +
+              ofState * static_cast<double>(option.state) +
               ofKept * static_cast<double>(option.kept);
           if (cost >= own[c][set])
             continue;

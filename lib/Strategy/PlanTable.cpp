@@ -345,8 +345,11 @@ void PlanPrinter::head() {
         "found by the " + (plan.foundBy == "quick" ? "quick heuristic"
                                                    : plan.foundBy + " search");
     bool executed = plan.objective == Objective::Executed;
+    // What is proven is of the plan that is the best by the formula.
     if (plan.provenGapPercent)
-      text += executed ? ", by its formula" : ",";
+      text += !executed                     ? ","
+              : plan.foundBy == "heuristic" ? "; by the formula the best is"
+                                            : ", by its formula";
     if (plan.provenGapPercent && *plan.provenGapPercent == 0)
       text += " proven optimal";
     else if (plan.provenGapPercent)

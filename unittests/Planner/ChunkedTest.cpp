@@ -114,7 +114,8 @@ TEST(Chunked, plans_are_sound_and_simulated) {
     }
 }
 
-/// Groups of devices of a pipeline's stages: equal ones, and two that are not.
+/// Groups of devices of a pipeline's stages: equal ones, in both orders, and
+/// two that are not equal.
 std::vector<std::vector<std::vector<int64_t>>>
 groupsOf(const Cluster &cluster) {
   std::vector<std::vector<std::vector<int64_t>>> all;
@@ -122,7 +123,7 @@ groupsOf(const Cluster &cluster) {
     if (cluster.deviceCount() % degree == 0)
       all.push_back(stageDevices(cluster.deviceCount(), degree));
   if (cluster.deviceCount() == 4)
-    all.push_back({{0}, {1, 2, 3}});
+    all.insert(all.end(), {{{2, 3}, {0, 1}}, {{0}, {1, 2, 3}}});
   return all;
 }
 
@@ -160,6 +161,7 @@ double expectHomesHold(LayerModel &model, const Cluster &cluster,
     if (chunks * degree > layers)
       continue;
     planner::BusyBound times(model, cluster, *options.schedule, chunks);
+    times.setAnyGroups();
     for (int64_t microBatches : {1, 2, 4, 8}) {
       Plan plan;
       plan.schedule = options.schedule;
@@ -459,8 +461,6 @@ void expectBoundNear(LayerModel &model, const Cluster &cluster,
   EXPECT_LE(bound.leastSecondsAnywhere(found) * 1e3, found.iterationMs);
 }
 
-/// The bound that plans are ruled out by is one, and near where messages take a
-/// good part of the step.
 /// The plan of the given stages with one strategy a stage and layers cut
 /// evenly.
 PlannerResult evenPlan(LayerModel &model, const Cluster &cluster,
@@ -542,6 +542,8 @@ TEST(Chunked, plans_of_whole_stages_are_changed_as_long_as_that_helps) {
     }
 }
 
+/// The bound that plans are ruled out by is one, and near where messages take a
+/// good part of the step.
 TEST(Chunked, busy_bound_has_messages) {
   auto model = equalLayers(13);
   Cluster cluster = chunkCluster(4, /*bandwidth=*/1e8);
