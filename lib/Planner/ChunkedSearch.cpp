@@ -164,7 +164,9 @@ public:
         static_cast<size_t>(kMostChanges * kDevicesOfChanges /
                             std::max(kDevicesOfChanges, cluster.deviceCount()));
     localSearch(/*points=*/true);
-    log(Twine(tried) + " plans that differ in a kind of layer or a cut priced");
+    log(Twine(tried) +
+        (tried == 1 ? " plan that differs" : " plans that differ") +
+        " in a kind of layer or a cut priced");
     llvm::append_range(found.decisions, decisions);
     if (best->plan().samplesPerSecond <= rate)
       return;

@@ -55,6 +55,7 @@ struct Instance {
   const Cluster &cluster;
   const Schedule &schedule;
   SpaceOptions space;
+  Objective objective = Objective::Paper;
 };
 
 class BruteForce {
@@ -76,6 +77,7 @@ public:
         plan.microBatches = m;
         plan.pipelineDegree = stages;
         plan.schedule = &instance.schedule;
+        plan.objective = instance.objective;
         plan.stages.resize(stages);
         assign(0);
       }
@@ -177,6 +179,26 @@ public:
   }
 };
 
+/// A model of which half of what the backward passes of some kinds compute is
+/// in weight parts.
+class HalvedModel : public RandomModel {
+public:
+  using RandomModel::RandomModel;
+
+  bool splitsBackward() const override { return true; }
+  llvm::Expected<LayerFootprint> splitFootprint(size_t kind,
+                                                const Strategy &strategy,
+                                                int64_t samples) override {
+    llvm::Expected<LayerFootprint> out = footprint(kind, strategy, samples);
+    if (!out || kind == 2)
+      return out;
+    out->split = true;
+    out->weightFlops = out->backwardFlops / 2;
+    out->weightMovedBytes = out->backwardMovedBytes / 2;
+    return out;
+  }
+};
+
 TEST(Groups, agree_with_all_placements_partitions_and_strategies) {
   std::mt19937_64 random(2024);
   int feasible = 0, infeasible = 0, unequal = 0, mixedGroups = 0, slowFirst = 0;
@@ -244,6 +266,51 @@ TEST(Groups, agree_with_all_placements_partitions_and_strategies) {
   EXPECT_GT(unequal, 3);
   EXPECT_GT(mixedGroups, 3);
   EXPECT_GT(slowFirst, 3);
+}
+
+/// No placement, partition and choice is executed faster than the bounds of
+/// schedules that split backward passes tell, and plans are near the best one.
+TEST(Groups, split_schedules_are_bounded_whatever_the_placement) {
+  std::mt19937_64 random(7);
+  int plans = 0;
+  std::vector<double> gaps, apart;
+  for (int trial = 0; trial < instances(12); ++trial) {
+    Cluster cluster = trial % 3 ? twoKinds(2, trial % 3, 900000 * 8)
+                                : twoKinds(1, 1, 900000 * 8, 2);
+    std::vector<size_t> kinds = {0, trial % 2 ? 1u : 2u, 1, 2};
+    if (cluster.deviceCount() == 4)
+      kinds.pop_back();
+    HalvedModel model(random(), kinds, /*tied=*/trial % 2);
+    const Schedule &schedule = scheduleNamed(trial % 4 < 2 ? "zb-h1" : "zb-h2");
+    PlannerOptions options;
+    options.batch = 4;
+    options.schedule = &schedule;
+    options.paradigms = {Paradigm::DP, Paradigm::TP};
+    options.space = "bmw";
+    SpaceOptions space;
+    space.paradigms = ParadigmSet(options.paradigms);
+    BruteForce expected({model, cluster, schedule, space, Objective::Executed});
+    expected.run(4);
+    auto found = plan(model, cluster, options);
+    ASSERT_TRUE(static_cast<bool>(found)) << llvm::toString(found.takeError());
+    if (!found->feasible() || expected.best < 0)
+      continue;
+    ++plans;
+    const Plan &best = found->plan();
+    ASSERT_TRUE(best.gapPercent.has_value());
+    EXPECT_LE(best.iterationMs / (1 + *best.gapPercent / 100),
+              expected.best * (1 + 1e-9))
+        << "trial " << trial;
+    gaps.push_back(*best.gapPercent);
+    apart.push_back(100 * (best.iterationMs / expected.best - 1));
+  }
+  EXPECT_GT(plans, 8);
+  llvm::sort(gaps);
+  llvm::sort(apart);
+  std::printf("%d plans: gaps %.1f%% in the median, at most %.1f%%; above the "
+              "best of all by %.1f%% in the median, at most %.1f%%\n",
+              plans, gaps[gaps.size() / 2], gaps.back(),
+              apart[apart.size() / 2], apart.back());
 }
 
 /// The layers of each kind go to the device that is the fastest for them, as
