@@ -77,6 +77,9 @@ private:
         kind, point ? strategy.withPoint(0) : strategy, samples);
     if (!own || point == 0)
       return own;
+    // The local search asks for any point of the space.
+    if (point > kPoints)
+      return makeError("no point " + llvm::Twine(point));
     constexpr double parts[] = {0, 0.05, 0.2, 0.8};
     own->stashBytes = own->stashBytes / (kPoints + 1) * (kPoints + 1 - point);
     own->backwardFlops += parts[point] * own->forwardFlops;
