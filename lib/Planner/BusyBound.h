@@ -57,8 +57,8 @@ public:
     std::string refusal;
     double forward = 0, backward = 0, forwardMoved = 0, backwardMoved = 0;
     double backwardInLine = 0;
-    /// What the part of a backward pass that the stage before waits for
-    /// computes or sums over TP ranks.
+    /// Computation and TP all-reduces of the input part of a backward pass, or
+    /// of all of one that is not split.
     double input = 0;
     double scatterBeside = 0; ///< computation, in `backwardInLine`
     double sums = 0;          ///< of gradients, once a step

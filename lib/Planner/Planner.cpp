@@ -89,7 +89,7 @@ static void tryLess(LayerModel &model, const Cluster &cluster,
                     const PlannerOptions &options, PlannerResult &found) {
   less.relaxations = less.reasons = false;
   less.progress = nullptr;
-  // What is proven is of the larger space.
+  // The larger space has the proof.
   less.proves = false;
   if (found.feasible())
     less.samplesPerSecondKnown =

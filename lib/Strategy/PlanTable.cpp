@@ -345,7 +345,7 @@ void PlanPrinter::head() {
         "found by the " + (plan.foundBy == "quick" ? "quick heuristic"
                                                    : plan.foundBy + " search");
     bool executed = plan.objective == Objective::Executed;
-    // What is proven is of the plan that is the best by the formula.
+    // The proof is of the best plan by the formula, which is another one then.
     if (plan.provenGapPercent)
       text += !executed                     ? ","
               : plan.foundBy == "heuristic" ? "; by the formula the best is"

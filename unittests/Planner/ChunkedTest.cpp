@@ -522,7 +522,7 @@ TEST(Chunked, plans_of_whole_stages_are_changed_as_long_as_that_helps) {
       EXPECT_FALSE(found.decisions.empty());
       for (size_t s = 0; s < groups.size(); ++s)
         EXPECT_EQ(better.stages[s].devices, groups[s]);
-      // What is said of it is what evaluate() says.
+      // The time is that of evaluate().
       PlannerResult again = llvm::cantFail(evaluate(*model, cluster, better));
       ASSERT_TRUE(again.feasible());
       EXPECT_DOUBLE_EQ(again.plan().iterationMs, better.iterationMs);
