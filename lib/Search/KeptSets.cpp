@@ -66,45 +66,34 @@ Error KeptProblem::check() const {
   return Error::success();
 }
 
-/// The operations that backward has to compute again if these values are kept,
-/// ascending; nothing if one of them must not run twice.
-static std::optional<std::vector<size_t>>
-remadeOperations(const KeptProblem &problem, ArrayRef<size_t> kept) {
-  std::vector<bool> missing(problem.values.size(), false);
+std::optional<KeptSet> priceKept(const KeptProblem &problem,
+                                 ArrayRef<size_t> kept) {
+  KeptSet set;
+  set.values.assign(kept.begin(), kept.end());
+  llvm::sort(set.values);
   std::vector<bool> isKept(problem.values.size(), false);
-  for (size_t value : kept)
+  for (size_t value : set.values) {
+    if (!problem.values[value].mayBeKept)
+      return std::nullopt;
     isKept[value] = true;
+    set.bytes += problem.values[value].bytes;
+  }
+  // The values that backward needs and does not have. An operation stands
+  // behind those that make its operands: the order is from the last one.
+  std::vector<bool> missing(problem.values.size(), false);
   for (auto [number, value] : enumerate(problem.values))
     missing[number] = value.needed && !isKept[number];
-  std::vector<size_t> remade;
-  for (size_t number = problem.operations.size(); number-- > 0;) {
-    const KeptProblem::Operation &operation = problem.operations[number];
+  for (const KeptProblem::Operation &operation :
+       llvm::reverse(problem.operations)) {
     if (none_of(operation.results, [&](size_t v) { return missing[v]; }))
       continue;
     if (!operation.mayBeRemade)
       return std::nullopt;
-    remade.push_back(number);
+    set.time += operation.time;
     for (size_t operand : operation.operands)
       if (!isKept[operand])
         missing[operand] = true;
   }
-  std::reverse(remade.begin(), remade.end());
-  return remade;
-}
-
-std::optional<KeptSet> priceKept(const KeptProblem &problem,
-                                 ArrayRef<size_t> kept) {
-  std::optional<std::vector<size_t>> remade = remadeOperations(problem, kept);
-  if (!remade ||
-      any_of(kept, [&](size_t v) { return !problem.values[v].mayBeKept; }))
-    return std::nullopt;
-  KeptSet set;
-  set.values.assign(kept.begin(), kept.end());
-  llvm::sort(set.values);
-  for (size_t value : set.values)
-    set.bytes += problem.values[value].bytes;
-  for (size_t operation : *remade)
-    set.time += problem.operations[operation].time;
   return set;
 }
 
@@ -137,7 +126,7 @@ KeptSet cheapestKept(const KeptProblem &problem, int64_t bytesWeight,
                       FlowNetwork::kUnbounded);
   }
   network.maximise(source, sink);
-  std::vector<bool> isOne = network.sourceSide(source);
+  std::vector<bool> isOne = network.sourceSide();
   std::vector<size_t> kept;
   for (size_t value = 0; value < values; ++value)
     if (isOne[available(value)] && !isOne[remade(makers[value])])

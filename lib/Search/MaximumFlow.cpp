@@ -15,9 +15,9 @@ namespace galvatron {
 void FlowNetwork::addEdge(size_t from, size_t to, Capacity capacity) {
   assert(from < nodes() && to < nodes() && capacity >= 0);
   edgesOf[from].push_back(edges.size());
-  edges.push_back({to, edges.size() + 1, capacity});
+  edges.push_back({to, capacity});
   edgesOf[to].push_back(edges.size());
-  edges.push_back({from, edges.size() - 1, 0});
+  edges.push_back({from, 0});
 }
 
 /// Distances from the source over edges that have capacity left. False if the
@@ -42,14 +42,15 @@ FlowNetwork::Capacity FlowNetwork::push(size_t node, size_t sink,
   if (node == sink)
     return most;
   for (; next[node] < edgesOf[node].size(); ++next[node]) {
-    Edge &edge = edges[edgesOf[node][next[node]]];
+    size_t number = edgesOf[node][next[node]];
+    Edge &edge = edges[number];
     if (edge.left == 0 || level[edge.to] != level[node] + 1)
       continue;
     Capacity sent = push(edge.to, sink, std::min(most, edge.left));
     if (sent == 0)
       continue;
     edge.left -= sent;
-    edges[edge.reverse].left += sent;
+    edges[number ^ 1].left += sent;
     return sent;
   }
   return 0;
@@ -69,16 +70,10 @@ FlowNetwork::Capacity FlowNetwork::maximise(size_t source, size_t sink) {
   return total;
 }
 
-std::vector<bool> FlowNetwork::sourceSide(size_t source) const {
-  std::vector<bool> side(nodes(), false);
-  side[source] = true;
-  std::vector<size_t> queue = {source};
-  for (size_t i = 0; i < queue.size(); ++i)
-    for (size_t number : edgesOf[queue[i]])
-      if (const Edge &edge = edges[number]; edge.left > 0 && !side[edge.to]) {
-        side[edge.to] = true;
-        queue.push_back(edge.to);
-      }
+std::vector<bool> FlowNetwork::sourceSide() const {
+  std::vector<bool> side;
+  for (int distance : level)
+    side.push_back(distance >= 0);
   return side;
 }
 

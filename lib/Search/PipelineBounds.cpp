@@ -15,29 +15,6 @@ namespace galvatron {
 
 using namespace search;
 
-namespace {
-
-void insertPoint(Front &front, Point point) {
-  for (const Point &other : front)
-    if (other.sum <= point.sum && other.largest <= point.largest)
-      return;
-  erase_if(front, [&](const Point &other) {
-    return point.sum <= other.sum && point.largest <= other.largest;
-  });
-  front.push_back(point);
-}
-
-Point leastOf(const Front &front) {
-  Point least{kNoBound, kNoBound};
-  for (const Point &point : front) {
-    least.sum = std::min(least.sum, point.sum);
-    least.largest = std::min(least.largest, point.largest);
-  }
-  return least;
-}
-
-} // namespace
-
 //===----------------------------------------------------------------------===//
 // Bounds without a limit
 //===----------------------------------------------------------------------===//
@@ -186,13 +163,14 @@ bool PipelineSearch::Impl::positions(Picoseconds most, std::vector<size_t> &low,
   return true;
 }
 
-bool PipelineSearch::Impl::intervalsWithin(SearchWindow window,
+bool PipelineSearch::Impl::intervalsWithin(Picoseconds limit,
                                            Intervals &intervals) {
   size_t stages = tables.stages;
   Picoseconds sum = sumBound();
-  if (sum > window.limit)
+  if (sum > limit)
     return false;
-  Picoseconds most = tables.bottleneck > 0 ? mostNosync(window, sum) : kNoBound;
+  Picoseconds most =
+      tables.bottleneck > 0 ? mostNosync({limit}, sum) : kNoBound;
   std::vector<size_t> low, high;
   if (!positions(most, low, high))
     return false;
@@ -220,10 +198,10 @@ bool PipelineSearch::Impl::intervalsWithin(SearchWindow window,
               tables.weights[f].both() * charge;
           return interval.least[f];
         };
-        if (bound(kTime) > window.limit)
+        if (bound(kTime) > limit)
           continue;
         if (tables.bottleneck > 0 &&
-            (bound(kNosync) > most || bound(kMix) > window.limit))
+            (bound(kNosync) > most || bound(kMix) > limit))
           continue;
         if (tables.bottleneck > 0)
           bound(kBalance);
@@ -245,26 +223,26 @@ Picoseconds PipelineSearch::Impl::timeBelow(Picoseconds time, Picoseconds mix,
                    balance - tables.weights[kBalance].nosync * most});
 }
 
-/// Drops intervals that no pipeline of the window can have. As long as the sum
-/// of the times grows, the room for the largest nosync shrinks, and with it
+/// Drops intervals that no pipeline within the limit can have. As long as the
+/// sum of the times grows, the room for the largest nosync shrinks, and with it
 /// the times grow.
-bool PipelineSearch::Impl::prune(Intervals &intervals, SearchWindow window,
+bool PipelineSearch::Impl::prune(Intervals &intervals, Picoseconds limit,
                                  Paths &paths) const {
   if (tables.bottleneck == 0)
-    return pruneOnce(intervals, window, kNoBound, paths);
+    return pruneOnce(intervals, limit, kNoBound, paths);
   Picoseconds sum = sumBound();
   for (int round = 0; round < 4; ++round) {
-    Picoseconds most = mostNosync(window, sum);
-    if (most < window.floor)
+    Picoseconds most = mostNosync({limit}, sum);
+    if (most < 0)
       return false;
     for (std::vector<Interval> &own : intervals)
       for (Interval &interval : own)
         interval.least[kTime] =
             timeBelow(interval.least[kTime], interval.least[kMix],
                       interval.least[kBalance], most);
-    if (!pruneOnce(intervals, window, most, paths))
+    if (!pruneOnce(intervals, limit, most, paths))
       return false;
-    Picoseconds grown = paths.leastAfter[0][0].sum;
+    Picoseconds grown = paths.after[0][0].least.sum;
     if (grown - sum < sum / 8192)
       break;
     sum = grown;
@@ -272,12 +250,10 @@ bool PipelineSearch::Impl::prune(Intervals &intervals, SearchWindow window,
   return true;
 }
 
-bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, SearchWindow window,
+bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, Picoseconds limit,
                                      Picoseconds most, Paths &paths) const {
   size_t stages = tables.stages, layers = tables.layers;
   int64_t weight = tables.bottleneck;
-  Picoseconds limit = window.limit;
-  const Point none{kNoBound, kNoBound};
   for (std::vector<Interval> &own : intervals) {
     erase_if(own, [&](const Interval &interval) {
       return interval.least[kTime] > limit || interval.least[kMix] > limit ||
@@ -285,11 +261,6 @@ bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, SearchWindow window,
     });
     if (own.empty())
       return false;
-  }
-  for (auto *side : {&paths.leastBefore, &paths.leastAfter}) {
-    side->resize(stages + 1);
-    for (std::vector<Point> &row : *side)
-      row.assign(layers + 1, none);
   }
   // The fronts keep their memory from call to call.
   for (auto *side : {&paths.before, &paths.after}) {
@@ -300,18 +271,18 @@ bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, SearchWindow window,
         front.clear();
     }
   }
+  auto with = [](Point rest, const Interval &interval) {
+    return Point{rest.sum + interval.least[kTime],
+                 std::max(rest.largest, interval.least[kNosync])};
+  };
 
-  // Ends of the pipeline are as slow as a stage that counts as the floor.
-  paths.leastAfter[stages][layers] = {0, window.floor};
+  // At first only the least numbers behind are known.
+  paths.after[stages][layers].lower({0, 0});
   for (size_t s = stages; s-- > 0;)
     for (const Interval &interval : intervals[s]) {
-      const Point &rest = paths.leastAfter[s + 1][interval.end];
-      if (rest.sum + interval.least[kTime] + weight * window.floor > limit)
-        continue;
-      Point &at = paths.leastAfter[s][interval.begin];
-      at.sum = std::min(at.sum, rest.sum + interval.least[kTime]);
-      at.largest =
-          std::min(at.largest, std::max(rest.largest, interval.least[kNosync]));
+      Point point = with(paths.after[s + 1][interval.end].least, interval);
+      if (point.sum <= limit)
+        paths.after[s][interval.begin].lower(point);
     }
   /// The least cost of a pipeline with this stage between these partial ones.
   auto costOf = [&](Point before, const Interval &interval, Point after) {
@@ -321,46 +292,35 @@ bool PipelineSearch::Impl::pruneOnce(Intervals &intervals, SearchWindow window,
            std::max(interval.least[kTime] + weight * largest,
                     interval.least[kMix]);
   };
-  paths.before[0][0] = {{0, window.floor}};
-  paths.leastBefore[0][0] = {0, window.floor};
-  for (size_t s = 0; s < stages; ++s) {
+  paths.before[0][0].insert({0, 0});
+  for (size_t s = 0; s < stages; ++s)
     for (const Interval &interval : intervals[s]) {
-      const Point &rest = paths.leastAfter[s + 1][interval.end];
+      Point rest = paths.after[s + 1][interval.end].least;
       if (rest.sum >= kNoBound)
         continue;
-      for (const Point &point : paths.before[s][interval.begin])
+      for (const Point &point : paths.before[s][interval.begin].points)
         if (costOf(point, interval, rest) <= limit)
-          insertPoint(paths.before[s + 1][interval.end],
-                      {point.sum + interval.least[kTime],
-                       std::max(point.largest, interval.least[kNosync])});
+          paths.before[s + 1][interval.end].insert(with(point, interval));
     }
-    for (size_t l = 0; l <= layers; ++l)
-      paths.leastBefore[s + 1][l] = leastOf(paths.before[s + 1][l]);
-  }
-  if (paths.before[stages][layers].empty())
+  if (paths.before[stages][layers].points.empty())
     return false;
-  paths.after[stages][layers] = {{0, window.floor}};
-  for (std::vector<Point> &row : paths.leastAfter)
-    std::fill(row.begin(), row.end(), none);
-  paths.leastAfter[stages][layers] = {0, window.floor};
-  for (size_t s = stages; s-- > 0;) {
+  for (std::vector<Front> &row : paths.after)
+    for (Front &front : row)
+      front.clear();
+  paths.after[stages][layers].insert({0, 0});
+  for (size_t s = stages; s-- > 0;)
     for (const Interval &interval : intervals[s]) {
-      const Point &rest = paths.leastBefore[s][interval.begin];
+      Point rest = paths.before[s][interval.begin].least;
       if (rest.sum >= kNoBound)
         continue;
-      for (const Point &point : paths.after[s + 1][interval.end])
+      for (const Point &point : paths.after[s + 1][interval.end].points)
         if (costOf(rest, interval, point) <= limit)
-          insertPoint(paths.after[s][interval.begin],
-                      {point.sum + interval.least[kTime],
-                       std::max(point.largest, interval.least[kNosync])});
+          paths.after[s][interval.begin].insert(with(point, interval));
     }
-    for (size_t l = 0; l <= layers; ++l)
-      paths.leastAfter[s][l] = leastOf(paths.after[s][l]);
-  }
   for (size_t s = 0; s < stages; ++s) {
     erase_if(intervals[s], [&](const Interval &interval) {
-      for (const Point &before : paths.before[s][interval.begin])
-        for (const Point &after : paths.after[s + 1][interval.end])
+      for (const Point &before : paths.before[s][interval.begin].points)
+        for (const Point &after : paths.after[s + 1][interval.end].points)
           if (costOf(before, interval, after) <= limit)
             return false;
       return true;

@@ -16,21 +16,6 @@ namespace galvatron {
 
 using namespace search;
 
-namespace {
-
-template <typename Pendings>
-void insertPending(Pendings &known, Pending fresh) {
-  for (const Pending &other : known)
-    if (other.largest <= fresh.largest && other.part <= fresh.part)
-      return;
-  erase_if(known, [&](const Pending &other) {
-    return fresh.largest <= other.largest && fresh.part <= other.part;
-  });
-  known.push_back(fresh);
-}
-
-} // namespace
-
 PipelineSearch::Impl::Entering
 PipelineSearch::Impl::entering(const KeyedPaths &paths, size_t stage,
                                size_t begin, size_t first) {
@@ -50,7 +35,7 @@ PipelineSearch::Impl::entering(const KeyedPaths &paths, size_t stage,
         continue;
       result.sum =
           std::min(result.sum, cells[cell].sum + tables.summed * rests[cell]);
-      insertPending(result.choices, {cells[cell].largest, rests[cell]});
+      insertUndominated(result.choices, {cells[cell].largest, rests[cell]});
     }
   }
   for (const Pending &choice : result.choices) {
@@ -77,6 +62,47 @@ PipelineSearch::Impl::leaving(const KeyedPaths &paths, size_t stage, size_t end,
       result.push_back({cell, rests[cell], cells[cell]});
   }
   return result;
+}
+
+void PipelineSearch::Impl::Neighbours::enter(size_t newStage) {
+  if (newStage == stage)
+    return;
+  stage = newStage;
+  entered.clear();
+  index.assign((impl.tables.layers + 1) * impl.problem.classes, 0);
+  exits.clear();
+  ways.clear();
+}
+
+const PipelineSearch::Impl::Entering &
+PipelineSearch::Impl::Neighbours::before(size_t begin, size_t first) {
+  entered.resize(impl.tables.layers + 1);
+  std::vector<Entering> &all = entered[begin];
+  if (all.empty())
+    for (size_t c = 0; c < impl.firstsOf(stage); ++c)
+      all.push_back(impl.entering(paths, stage, begin, c));
+  return all[stage > 0 ? first : 0];
+}
+
+Picoseconds PipelineSearch::Impl::Neighbours::leastLargestAfter(size_t end) {
+  Picoseconds least = kNoBound;
+  for (size_t last = 0; last < impl.lastsOf(stage); ++last)
+    least = std::min(least, at(end, last).leastLargest);
+  return least;
+}
+
+void PipelineSearch::Impl::Neighbours::make(size_t end, size_t last) {
+  Exit &exit = exits.emplace_back();
+  exit.from = ways.size();
+  for (const Leaving &way : impl.leaving(paths, stage, end, last)) {
+    ways.push_back(way);
+    exit.sum =
+        std::min(exit.sum, impl.tables.summed * way.rest + way.after.sum);
+    exit.leastLargest = std::min(exit.leastLargest, way.after.largest);
+    exit.leastRest = std::min(exit.leastRest, way.rest);
+    insertUndominated(exit.pendings, {way.after.largest, way.rest});
+  }
+  exit.to = ways.size();
 }
 
 /// Kills pairs of classes of intervals that no pipeline of the window can have;
@@ -109,61 +135,6 @@ bool PipelineSearch::Impl::pruneKeyed(KeyedIntervals &intervals,
   return true;
 }
 
-/// All that can follow the stages that end somewhere in some class. Of one
-/// stage at a time, made when asked for.
-struct PipelineSearch::Impl::Exits {
-  struct Exit {
-    Picoseconds sum = kNoBound; ///< least, with the rest of the activation
-    Picoseconds leastLargest = kNoBound, leastRest = kNoBound;
-    SmallVector<Pending, 4> pendings;
-    size_t from = 0, to = 0; ///< of the ways
-  };
-
-  Exits(Impl &impl, const KeyedPaths &paths)
-      : impl(impl), paths(paths),
-        index((impl.tables.layers + 1) * impl.problem.classes, 0) {}
-
-  void enter(size_t newStage) {
-    stage = newStage;
-    std::fill(index.begin(), index.end(), 0);
-    exits.clear();
-    ways.clear();
-  }
-  const Exit &at(size_t end, size_t last) {
-    uint32_t &place = index[end * impl.problem.classes + last];
-    if (place == 0) {
-      make(end, last);
-      place = static_cast<uint32_t>(exits.size());
-    }
-    return exits[place - 1];
-  }
-  ArrayRef<Leaving> waysOf(const Exit &exit) const {
-    return ArrayRef(ways).slice(exit.from, exit.to - exit.from);
-  }
-
-private:
-  void make(size_t end, size_t last) {
-    Exit &exit = exits.emplace_back();
-    exit.from = ways.size();
-    for (const Leaving &way : impl.leaving(paths, stage, end, last)) {
-      ways.push_back(way);
-      exit.sum =
-          std::min(exit.sum, impl.tables.summed * way.rest + way.after.sum);
-      exit.leastLargest = std::min(exit.leastLargest, way.after.largest);
-      exit.leastRest = std::min(exit.leastRest, way.rest);
-      insertPending(exit.pendings, {way.after.largest, way.rest});
-    }
-    exit.to = ways.size();
-  }
-
-  Impl &impl;
-  const KeyedPaths &paths;
-  size_t stage = 0;
-  std::vector<uint32_t> index; ///< by end and last class; 0: not made
-  std::vector<Exit> exits;
-  std::vector<Leaving> ways;
-};
-
 bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
                                           SearchWindow window,
                                           KeyedPaths &paths) {
@@ -185,7 +156,7 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
   paths.after.reset(stages, layers);
   // Costs of transfers above the least; an end of the pipeline has none.
   static constexpr Picoseconds none = 0;
-  Exits exits(*this, paths);
+  Neighbours exits(*this, paths);
 
   struct Start {
     Picoseconds sum;
@@ -205,7 +176,7 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
       for (; i < own.size() && own[i].begin == begin; ++i) {
         statistics.steps += own[i].cells.size();
         for (const KeyedCell &cell : own[i].cells) {
-          const Exits::Exit &exit = exits.at(own[i].end, cell.last);
+          const Neighbours::Exit &exit = exits.at(own[i].end, cell.last);
           Picoseconds time = cell.least[kTime];
           if (exit.sum >= kNoBound ||
               time + exit.sum + weight * window.floor > limit)
@@ -214,8 +185,8 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
           start.sum = std::min(start.sum, time + exit.sum);
           Picoseconds nosync = weight > 0 ? cell.least[kNosync] : 0;
           for (const Pending &pending : exit.pendings)
-            insertPending(start.pendings,
-                          {pending.largest, nosync + pending.part});
+            insertUndominated(start.pendings,
+                              {pending.largest, nosync + pending.part});
         }
       }
       const Picoseconds *rests =
@@ -258,7 +229,7 @@ bool PipelineSearch::Impl::pruneKeyedOnce(KeyedIntervals &intervals,
           if (!entries[cell.first])
             entries[cell.first] = entering(paths, s, begin, cell.first);
           const Entering &from = *entries[cell.first];
-          const Exits::Exit &exit = exits.at(end, cell.last);
+          const Neighbours::Exit &exit = exits.at(end, cell.last);
           if (from.sum >= kNoBound || exit.sum >= kNoBound)
             return true;
           Picoseconds time = cell.least[kTime];

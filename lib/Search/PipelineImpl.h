@@ -87,16 +87,49 @@ struct EqualCostGroup {
   std::vector<EqualCostStart> starts; ///< by begin, ascending
 };
 
-/// Partial pipelines: sum of times and largest nosync, undominated.
+/// Adds an item to a list of undominated ones, unless one of them is within it.
+/// It replaces those that it is within.
+template <typename List>
+void insertUndominated(List &known, typename List::value_type fresh) {
+  for (const auto &other : known)
+    if (other.within(fresh))
+      return;
+  llvm::erase_if(known, [&](const auto &other) { return fresh.within(other); });
+  known.push_back(fresh);
+}
+
+/// Partial pipelines: sum of times and largest nosync.
 struct Point {
   Picoseconds sum, largest;
+
+  bool within(const Point &other) const {
+    return sum <= other.sum && largest <= other.largest;
+  }
 };
-using Front = std::vector<Point>;
+
+/// Undominated points.
+struct Front {
+  std::vector<Point> points;
+  Point least{kNoBound, kNoBound}; ///< least sum and least largest nosync
+
+  void clear() {
+    points.clear();
+    least = {kNoBound, kNoBound};
+  }
+  void insert(Point point) {
+    insertUndominated(points, point);
+    lower(point);
+  }
+  /// Counts a point in the least numbers alone.
+  void lower(Point point) {
+    least.sum = std::min(least.sum, point.sum);
+    least.largest = std::min(least.largest, point.largest);
+  }
+};
 
 /// Fronts of the stages before and after every cut, by stage and first layer.
 struct Paths {
   std::vector<std::vector<Front>> before, after;
-  std::vector<std::vector<Point>> leastBefore, leastAfter;
 };
 
 /// Points by cut with the classes on both sides told apart (former major):
@@ -143,18 +176,21 @@ struct KeyedPaths {
 /// of stages which are complete, and the part of one that is not.
 struct Pending {
   Picoseconds largest, part;
+
+  bool within(const Pending &other) const {
+    return largest <= other.largest && part <= other.part;
+  }
 };
 
 } // namespace search
 
 class PipelineSearch::Impl {
 public:
-  Impl(const PipelineProblem &problem, PipelineFault fault,
-       std::shared_ptr<search::StageClassCache> sharedStageClasses,
-       bool boundsOnly = false, std::optional<Picoseconds> atLeast = {})
-      : problem(problem),
-        cache(sharedStageClasses ? std::move(sharedStageClasses)
-                                 : std::make_shared<search::StageClassCache>()),
+  Impl(const PipelineProblem &problem,
+       std::shared_ptr<search::StageClassCache> stageClasses,
+       std::optional<Picoseconds> atLeast, PipelineFault fault,
+       bool boundsOnly = false)
+      : problem(problem), cache(std::move(stageClasses)),
         tables(problem, *cache, boundsOnly), fault(fault) {
     leastSum = makeSumBound();
     partition = problem.partition;
@@ -201,13 +237,12 @@ private:
   Picoseconds mostNosync(search::SearchWindow window, Picoseconds sum) const {
     return std::min(window.ceiling, (window.limit - sum) / tables.bottleneck);
   }
-  bool intervalsWithin(search::SearchWindow window,
-                       search::Intervals &intervals);
+  bool intervalsWithin(Picoseconds limit, search::Intervals &intervals);
   Picoseconds timeBelow(Picoseconds time, Picoseconds mix, Picoseconds balance,
                         Picoseconds most) const;
-  bool prune(search::Intervals &intervals, search::SearchWindow window,
+  bool prune(search::Intervals &intervals, Picoseconds limit,
              search::Paths &paths) const;
-  bool pruneOnce(search::Intervals &intervals, search::SearchWindow window,
+  bool pruneOnce(search::Intervals &intervals, Picoseconds limit,
                  Picoseconds most, search::Paths &paths) const;
   size_t firstsOf(size_t stage) const {
     return stage > 0 ? problem.classes : 1;
@@ -240,22 +275,50 @@ private:
                   search::SearchWindow window, search::KeyedPaths &paths);
   bool pruneKeyedOnce(search::KeyedIntervals &intervals,
                       search::SearchWindow window, search::KeyedPaths &paths);
-  /// The paths before and after the intervals of one stage, made when asked
+  /// All that can come before and after one stage at a time, made when asked
   /// for.
-  class NeighbourPaths {
+  class Neighbours {
   public:
-    NeighbourPaths(Impl &impl, const search::KeyedPaths &paths, size_t stage);
+    /// All that can follow a stage that ends somewhere in some class.
+    struct Exit {
+      Picoseconds sum = kNoBound; ///< least, with the rest of the activation
+      Picoseconds leastLargest = kNoBound, leastRest = kNoBound;
+      llvm::SmallVector<search::Pending, 4> pendings;
+      size_t from = 0, to = 0; ///< of the ways
+    };
+
+    Neighbours(Impl &impl, const search::KeyedPaths &paths)
+        : impl(impl), paths(paths) {}
+
+    /// Forgets what is around any other stage.
+    void enter(size_t newStage);
     const Entering &before(size_t begin, size_t first);
-    const LeavingWays &after(size_t end, size_t last);
+    /// The exit stays where it is until the next one is made.
+    const Exit &at(size_t end, size_t last) {
+      uint32_t &place = index[end * impl.problem.classes + last];
+      if (place == 0) {
+        make(end, last);
+        place = static_cast<uint32_t>(exits.size());
+      }
+      return exits[place - 1];
+    }
+    llvm::ArrayRef<Leaving> waysOf(const Exit &exit) const {
+      return llvm::ArrayRef(ways).slice(exit.from, exit.to - exit.from);
+    }
     /// The least largest nosync behind, whatever the classes.
     Picoseconds leastLargestAfter(size_t end);
 
   private:
+    void make(size_t end, size_t last);
+
     Impl &impl;
     const search::KeyedPaths &paths;
-    size_t stage;
-    std::vector<std::vector<Entering>> entered; ///< [begin][first class]
-    std::vector<std::vector<LeavingWays>> left; ///< [end][last class]
+    size_t stage = ~size_t(0);
+    /// [begin][first class]; empty until asked for.
+    std::vector<std::vector<Entering>> entered;
+    std::vector<uint32_t> index; ///< by end and last class; 0: not made
+    std::vector<Exit> exits;
+    std::vector<Leaving> ways;
   };
 
   search::Refined &refined(size_t stage, size_t begin, size_t end,
@@ -270,21 +333,17 @@ private:
   void restrictOptions(search::StageRun &run,
                        const search::EqualCostGroup &group, size_t functional,
                        const std::vector<double> &most);
-  void restrictToLimits(search::StageRun &run,
-                        const search::EqualCostGroup &group,
-                        llvm::ArrayRef<size_t> functionals);
   Picoseconds mostOf(size_t functional, const search::Interval &interval,
                      size_t stage, const search::Paths &paths,
-                     search::SearchWindow window) const;
+                     Picoseconds limit) const;
   void addLimit(search::StageRun &run, size_t functional,
-                const search::EqualCostGroup &group, NeighbourPaths &neighbours,
+                const search::EqualCostGroup &group, Neighbours &neighbours,
                 search::SearchWindow window);
   template <typename Visit>
   void forEachGroup(search::KeyedIntervals &intervals, Visit visit);
   void boundWithTransforms(const search::Intervals &intervals,
-                           const search::Paths &paths,
-                           search::SearchWindow window, size_t tieChoice,
-                           search::KeyedIntervals &keyed);
+                           const search::Paths &paths, Picoseconds limit,
+                           size_t tieChoice, search::KeyedIntervals &keyed);
   void settle(search::KeyedIntervals &intervals, size_t tieChoice,
               size_t functional, const search::KeyedPaths &paths,
               search::SearchWindow window);
@@ -299,18 +358,14 @@ private:
   std::optional<PipelineSolution> join(const Entries &entries,
                                        const search::KeyedPaths &paths,
                                        search::SearchWindow window);
-  bool open(const search::Intervals &all, size_t tieChoice,
-            search::SearchWindow window, search::KeyedIntervals &keyed,
-            search::KeyedPaths &paths);
+  bool open(const search::Intervals &all, size_t tieChoice, Picoseconds limit,
+            search::KeyedIntervals &keyed, search::KeyedPaths &paths);
   Picoseconds probe(Picoseconds limit);
   bool narrow(search::KeyedIntervals &keyed, search::KeyedPaths &paths,
               search::SearchWindow &window);
   std::optional<PipelineSolution> solveChoice(const search::Intervals &all,
                                               size_t tieChoice,
                                               Picoseconds limit);
-
-  /// Ways to leave a stage, by end and last class, and what they are made of.
-  struct Exits;
 
   /// Intervals that are not alike are told apart by the choice of a tie (0:
   /// none), the first stage that is like theirs, and their layers.

@@ -30,8 +30,11 @@ public:
       : impl(impl), window(window), weight(impl.tables.bottleneck),
         classes(impl.problem.classes), stages(impl.tables.stages) {
     levels.resize(stages);
-    for (size_t s = 0; s < stages; ++s)
-      prepare(levels[s], s, entries[s], paths);
+    Neighbours exits(impl, paths);
+    for (size_t s = 0; s < stages; ++s) {
+      exits.enter(s);
+      prepare(levels[s], s, entries[s], exits);
+    }
     const Point &least = paths.whole();
     if (weight == 0) {
       search(0, kNoBound, least.sum);
@@ -82,7 +85,7 @@ private:
 
   void prepare(Level &level, size_t stage,
                ArrayRef<std::pair<const Keyed *, const StageEntry *>> entries,
-               const KeyedPaths &paths) {
+               Neighbours &exits) {
     struct Item {
       size_t begin, first, end, last;
       Piece piece;
@@ -90,8 +93,7 @@ private:
     std::vector<Item> items;
     for (const auto &[interval, entry] : entries)
       items.push_back(
-          {interval->begin, stage > 0 ? entry->firstClass : 0, interval->end,
-           stage + 1 < stages ? entry->lastClass : 0,
+          {interval->begin, entry->firstClass, interval->end, entry->lastClass,
            Piece{impl.tables.weights[kTime].of(entry->time, entry->nosync),
                  weight > 0 ? entry->nosync : 0, entry}});
     llvm::stable_sort(items, [](const Item &a, const Item &b) {
@@ -109,17 +111,11 @@ private:
             targetOf.try_emplace({item.end, item.last}, level.targets.size());
         if (fresh) {
           Charges *charges = impl.tables.endCharges(stage, item.end);
-          Target target{item.end,
-                        item.last,
-                        charges ? charges->above().back() : 0,
-                        kNoBound,
-                        {}};
-          for (const Leaving &way :
-               impl.leaving(paths, stage, item.end, item.last))
-            target.leastRest =
-                std::min(target.leastRest,
-                         impl.tables.summed * way.rest + way.after.sum);
-          level.targets.push_back(std::move(target));
+          level.targets.push_back({item.end,
+                                   item.last,
+                                   charges ? charges->above().back() : 0,
+                                   exits.at(item.end, item.last).sum,
+                                   {}});
         }
         level.cells.push_back({item.begin, item.first, item.end, item.last,
                                level.pieces.size(), level.pieces.size(),

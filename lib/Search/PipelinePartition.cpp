@@ -105,17 +105,33 @@ public:
   /// The least sum of stages and cuts with no stage above `bound`; kNoBound if
   /// there is none. Among equals the longest first stage, and so on.
   Picoseconds leastRest(Picoseconds bound) {
-    return fill(bound,
-                [](Picoseconds own, Picoseconds after) { return own + after; });
-  }
-
-  /// The least that the longest stage can be; kNoBound if nothing keeps the
-  /// limits.
-  Picoseconds leastLargest() {
-    return fill(
-        kNoBound,
-        [](Picoseconds own, Picoseconds after) { return std::max(own, after); },
-        /*withCuts=*/false);
+    // More layers never take less, so the first end that is too far ends the
+    // loop.
+    for (int64_t s = stages - 1; s >= 0; --s) {
+      int64_t furthest = count - (stages - 1 - s);
+      for (int64_t begin = s; begin < furthest; ++begin) {
+        int64_t most =
+            problem.mostLayers.empty() ? count : problem.mostLayers[s][begin];
+        least[s][begin] = kNoBound;
+        for (int64_t end = begin + 1; end <= furthest && end - begin <= most;
+             ++end) {
+          Picoseconds own = stageTime(s, begin, end);
+          if (own > bound || endTime(s, begin, end) > mostEnd)
+            break;
+          if (least[s + 1][end] >= kNoBound)
+            continue;
+          Picoseconds cut = problem.cuts.empty() || s + 1 == stages
+                                ? 0
+                                : problem.cuts[end - 1][s];
+          Picoseconds value = own + cut + least[s + 1][end];
+          if (value <= least[s][begin]) {
+            least[s][begin] = value;
+            chosen[s][begin] = end;
+          }
+        }
+      }
+    }
+    return least[0][0];
   }
 
   /// The sizes that the last call of leastRest() found.
@@ -147,37 +163,6 @@ private:
     return endTimes.empty() ? 0 : endTimes[s][end] - endTimes[s][begin];
   }
 
-  /// Joins stages from the last to the first. More layers never take less, so
-  /// the first end that is too far ends the loop.
-  template <typename Join>
-  Picoseconds fill(Picoseconds bound, Join join, bool withCuts = true) {
-    withCuts &= !problem.cuts.empty();
-    for (int64_t s = stages - 1; s >= 0; --s) {
-      int64_t furthest = count - (stages - 1 - s);
-      for (int64_t begin = s; begin < furthest; ++begin) {
-        int64_t most =
-            problem.mostLayers.empty() ? count : problem.mostLayers[s][begin];
-        least[s][begin] = kNoBound;
-        for (int64_t end = begin + 1; end <= furthest && end - begin <= most;
-             ++end) {
-          Picoseconds own = stageTime(s, begin, end);
-          if (own > bound || endTime(s, begin, end) > mostEnd)
-            break;
-          if (least[s + 1][end] >= kNoBound)
-            continue;
-          Picoseconds cut =
-              withCuts && s + 1 < stages ? problem.cuts[end - 1][s] : 0;
-          Picoseconds value = join(own + cut, least[s + 1][end]);
-          if (value <= least[s][begin]) {
-            least[s][begin] = value;
-            chosen[s][begin] = end;
-          }
-        }
-      }
-    }
-    return least[0][0];
-  }
-
   const PartitionProblem &problem;
   int64_t count, stages;
   Picoseconds mostEnd = kNoBound;
@@ -202,13 +187,11 @@ solvePartition(const PartitionProblem &problem) {
     // Under this bound: the least cost without the end, and its end.
     Picoseconds rest = kNoBound, end = 0;
     std::optional<std::vector<int64_t>> found;
-    Picoseconds lowest = partitions.leastLargest();
     // A partition below a bound has at least the sum that is least there. So
     // only what leaves (m-1) * max t <= rest - sum can be as good as the best
     // so far: that is the next bound.
-    for (Picoseconds bound = kNoBound; bound >= lowest && lowest < kNoBound;) {
+    for (Picoseconds bound = kNoBound;;) {
       Picoseconds sum = partitions.leastRest(bound);
-      // Only cuts of an unchecked problem can add up to that.
       if (sum >= kNoBound)
         break;
       Picoseconds largest = partitions.largest();

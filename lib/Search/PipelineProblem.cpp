@@ -292,43 +292,4 @@ PipelineValue evaluatePipeline(const PipelineProblem &problem,
   return value;
 }
 
-Error verify(const PipelineProblem &problem, const PipelineSolution &solution) {
-  size_t count = problem.layerCount();
-  int64_t sum = 0;
-  for (int64_t length : solution.partition)
-    sum += length < 1 ? static_cast<int64_t>(count) + 1 : length;
-  if (solution.partition.size() != problem.stages.size() ||
-      sum != static_cast<int64_t>(count))
-    return makeError("solution: the partition does not cover the layers");
-  if (!problem.partition.empty() && solution.partition != problem.partition)
-    return makeError("solution: the partition is not the given one");
-  if (solution.choice.size() != count)
-    return makeError("solution: expected " + Twine(count) + " choices, found " +
-                     Twine(solution.choice.size()));
-  size_t layer = 0;
-  for (size_t s = 0; s < problem.stages.size(); ++s)
-    for (int64_t i = 0; i < solution.partition[s]; ++i, ++layer) {
-      size_t set = problem.layers[problem.stages[s].place][layer];
-      if (solution.choice[layer] >= problem.optionSets[set].size())
-        return makeError("solution: layer " + Twine(layer) + " has no option " +
-                         Twine(solution.choice[layer]));
-    }
-  PipelineValue value =
-      evaluatePipeline(problem, solution.partition, solution.choice);
-  if (value.cost != solution.cost)
-    return makeError("solution: expected a cost of " + Twine(value.cost) +
-                     " ps, found " + Twine(solution.cost));
-  for (size_t s = 0; s < problem.stages.size(); ++s) {
-    if (value.excess[s] > 0 && value.memory[s] <= problem.stages[s].memory)
-      return makeError("solution: stage " + Twine(s) + " has " +
-                       Twine(value.excess[s]) +
-                       " bytes more on the host than there is room");
-    if (value.memory[s] > problem.stages[s].memory)
-      return makeError("solution: stage " + Twine(s) + " needs " +
-                       Twine(value.memory[s]) + " bytes, available are " +
-                       Twine(problem.stages[s].memory));
-  }
-  return Error::success();
-}
-
 } // namespace galvatron

@@ -67,39 +67,6 @@ void PipelineSearch::Impl::forEachGroup(KeyedIntervals &intervals,
 // Limits
 //===----------------------------------------------------------------------===//
 
-PipelineSearch::Impl::NeighbourPaths::NeighbourPaths(Impl &impl,
-                                                     const KeyedPaths &paths,
-                                                     size_t stage)
-    : impl(impl), paths(paths), stage(stage), entered(impl.tables.layers + 1),
-      left(impl.tables.layers + 1) {}
-
-const PipelineSearch::Impl::Entering &
-PipelineSearch::Impl::NeighbourPaths::before(size_t begin, size_t first) {
-  std::vector<Entering> &all = entered[begin];
-  if (all.empty())
-    for (size_t c = 0; c < impl.firstsOf(stage); ++c)
-      all.push_back(impl.entering(paths, stage, begin, c));
-  return all[stage > 0 ? first : 0];
-}
-
-const PipelineSearch::Impl::LeavingWays &
-PipelineSearch::Impl::NeighbourPaths::after(size_t end, size_t last) {
-  std::vector<LeavingWays> &all = left[end];
-  if (all.empty())
-    for (size_t c = 0; c < impl.lastsOf(stage); ++c)
-      all.push_back(impl.leaving(paths, stage, end, c));
-  return all[last];
-}
-
-Picoseconds
-PipelineSearch::Impl::NeighbourPaths::leastLargestAfter(size_t end) {
-  Picoseconds least = kNoBound;
-  for (size_t last = 0; last < impl.lastsOf(stage); ++last)
-    for (const Leaving &way : after(end, last))
-      least = std::min(least, way.after.largest);
-  return least;
-}
-
 StageRun PipelineSearch::Impl::makeRun(const EqualCostGroup &group,
                                        size_t tieChoice) {
   size_t stage = group.stage;
@@ -142,10 +109,10 @@ static void sortUnique(std::vector<double> &values) {
 
 /// A functional's limit for a run: what the window leaves between the least
 /// that lies before and after. Where intervals that are alike differ in that,
-/// it is the loosest.
+/// it is the loosest. Options that are too dear for it are left out of the run.
 void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
                                     const EqualCostGroup &group,
-                                    NeighbourPaths &neighbours,
+                                    Neighbours &neighbours,
                                     SearchWindow window) {
   // No finite limit: lower than any cost, and sums of it stay finite.
   constexpr double never = -1e300;
@@ -173,7 +140,8 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
       it->second.leastLargest = neighbours.leastLargestAfter(interval->end);
       for (size_t last = 0; last < lasts; ++last) {
         double least = infinity;
-        for (const Leaving &way : neighbours.after(interval->end, last)) {
+        for (const Leaving &way :
+             neighbours.waysOf(neighbours.at(interval->end, last))) {
           // Functionals that count the time alone, and those that count nosync
           // too.
           double counted =
@@ -201,6 +169,8 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
       own.below = std::min(own.below, limit.limit[last] - own.limit[last]);
   }
 
+  double highest = *llvm::max_element(limit.limit);
+  std::vector<double> most; // of the functional itself, by start
   std::vector<double> multipliers;
   std::vector<Picoseconds> times, nosyncs; // by first class
   for (size_t i = 0; i < group.starts.size(); ++i) {
@@ -237,6 +207,7 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
             std::min(limit.added[i][first], added + end.below);
       }
     }
+    most.push_back(highest - *llvm::min_element(limit.added[i]));
     if (i == 0 || i + 1 == group.starts.size())
       stageClass.curves[functional]->curve.choose(
           group.starts[i].begin, group.end,
@@ -248,6 +219,7 @@ void PipelineSearch::Impl::addLimit(StageRun &run, size_t functional,
   sortUnique(multipliers);
   run.limits.push_back(std::move(limit));
   run.multipliers.push_back(std::move(multipliers));
+  restrictOptions(run, group, functional, most);
 }
 
 /// Leaves out options that no interval of the group can have if the functional
@@ -327,37 +299,22 @@ void PipelineSearch::Impl::restrictOptions(StageRun &run,
   }
 }
 
-/// Restricts options by the run's limits, which are those of the functionals
-/// given.
-void PipelineSearch::Impl::restrictToLimits(StageRun &run,
-                                            const EqualCostGroup &group,
-                                            ArrayRef<size_t> functionals) {
-  for (size_t f = 0; f < functionals.size(); ++f) {
-    const Limit &limit = run.limits[f];
-    double highest = *std::max_element(limit.limit.begin(), limit.limit.end());
-    std::vector<double> most;
-    for (const std::vector<double> &added : limit.added)
-      most.push_back(highest - *std::min_element(added.begin(), added.end()));
-    restrictOptions(run, group, functionals[f], most);
-  }
-}
-
 //===----------------------------------------------------------------------===//
 // One number
 //===----------------------------------------------------------------------===//
 
-/// The most that a functional of an interval can be in a pipeline of the
-/// window.
+/// The most that a functional of an interval can be in a pipeline within the
+/// limit.
 Picoseconds PipelineSearch::Impl::mostOf(size_t functional,
                                          const Interval &interval, size_t stage,
                                          const Paths &paths,
-                                         SearchWindow window) const {
-  const Point &before = paths.leastBefore[stage][interval.begin];
-  const Point &after = paths.leastAfter[stage + 1][interval.end];
-  Picoseconds left = window.limit - before.sum - after.sum;
+                                         Picoseconds limit) const {
+  const Point &before = paths.before[stage][interval.begin].least;
+  const Point &after = paths.after[stage + 1][interval.end].least;
+  Picoseconds left = limit - before.sum - after.sum;
   if (tables.bottleneck == 0)
     return left;
-  Picoseconds most = mostNosync(window, paths.leastAfter[0][0].sum);
+  Picoseconds most = mostNosync({limit}, paths.after[0][0].least.sum);
   Picoseconds slowest =
       tables.bottleneck *
       std::max({before.largest, after.largest, interval.least[kNosync]});
@@ -375,10 +332,10 @@ Picoseconds PipelineSearch::Impl::mostOf(size_t functional,
 
 /// The intervals by classes, with better bounds: the dual with transforms, with
 /// the tied layers' own options. Options and pairs of classes that are too dear
-/// for the window are left out of it.
+/// for the limit are left out.
 void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
                                                const Paths &paths,
-                                               SearchWindow window,
+                                               Picoseconds limit,
                                                size_t tieChoice,
                                                KeyedIntervals &keyed) {
   keyed.assign(tables.stages, {});
@@ -400,7 +357,7 @@ void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
         Picoseconds needed = 0, least = kNoBound;
         for (const Keyed *interval : group.starts[i].intervals) {
           const Interval &blind = blindOf(interval);
-          needed = std::max(needed, mostOf(f, blind, stage, paths, window));
+          needed = std::max(needed, mostOf(f, blind, stage, paths, limit));
           least = std::min(least, blind.least[f]);
         }
         if (refined(group, i, tieChoice).bounded[f] >=
@@ -456,7 +413,7 @@ void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
         const Interval &blind = blindOf(interval);
         Picoseconds most[kFunctionals];
         for (size_t f = 0; f < tables.functionals(); ++f)
-          most[f] = mostOf(f, blind, stage, paths, window);
+          most[f] = mostOf(f, blind, stage, paths, limit);
         for (uint32_t c : record.possible) {
           KeyedCell cell{static_cast<uint32_t>(c / lasts),
                          static_cast<uint32_t>(c % lasts),
@@ -481,8 +438,7 @@ void PipelineSearch::Impl::boundWithTransforms(const Intervals &intervals,
 void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
                                   size_t functional, const KeyedPaths &paths,
                                   SearchWindow window) {
-  std::optional<NeighbourPaths> neighbours;
-  size_t neighboursOf = 0;
+  Neighbours neighbours(*this, paths);
   forEachGroup(intervals, [&](const EqualCostGroup &group) {
     size_t lasts = lastsOf(group.stage);
     EqualCostGroup open{group.stage, group.end, {}};
@@ -496,12 +452,10 @@ void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
         open.starts.push_back(group.starts[i]);
     }
     if (!open.starts.empty()) {
-      if (!neighbours || neighboursOf != group.stage)
-        neighbours.emplace(*this, paths, neighboursOf = group.stage);
+      neighbours.enter(group.stage);
       StageRun run = makeRun(open, tieChoice);
       run.cost = tables.weights[functional];
-      addLimit(run, functional, open, *neighbours, window);
-      restrictToLimits(run, open, functional);
+      addLimit(run, functional, open, neighbours, window);
       std::vector<std::vector<char>> found(
           open.starts.size(),
           std::vector<char>(firstsOf(group.stage) * lasts, 0));
@@ -511,8 +465,7 @@ void PipelineSearch::Impl::settle(KeyedIntervals &intervals, size_t tieChoice,
       if (!entries)
         return;
       for (StageEntry &entry : *entries) {
-        size_t cell = (group.stage > 0 ? entry.firstClass : 0) * lasts +
-                      (run.byLastClass ? entry.lastClass : 0);
+        size_t cell = entry.firstClass * lasts + entry.lastClass;
         found[entry.start][cell] = 1;
         Refined &record = refined(open, entry.start, tieChoice);
         record.least[functional][cell] = run.cost.of(entry.time, entry.nosync);
@@ -552,32 +505,26 @@ PipelineSearch::Impl::frontsOf(KeyedIntervals &keyed, size_t tieChoice,
                                SearchWindow window, const KeyedPaths &paths) {
   Fronts fronts;
   fronts.entries.resize(tables.stages);
-  std::optional<NeighbourPaths> neighbours;
-  size_t neighboursOf = 0;
+  Neighbours neighbours(*this, paths);
   forEachGroup(keyed, [&](const EqualCostGroup &group) {
     size_t stage = group.stage;
-    if (!neighbours || neighboursOf != stage)
-      neighbours.emplace(*this, paths, neighboursOf = stage);
+    neighbours.enter(stage);
     StageRun run = makeRun(group, tieChoice);
     run.twoCosts = tables.bottleneck > 0 && tables.summed > 0;
     run.cost =
         tables.weights[tables.summed > 0 || tables.bottleneck == 0 ? kTime
                                                                    : kNosync];
-    SmallVector<size_t, kFunctionals> functionals;
-    for (size_t f = 0; f < tables.functionals(); ++f) {
-      addLimit(run, f, group, *neighbours, window);
-      functionals.push_back(f);
-    }
-    restrictToLimits(run, group, functionals);
+    for (size_t f = 0; f < tables.functionals(); ++f)
+      addLimit(run, f, group, neighbours, window);
     for (const EqualCostStart &start : group.starts) {
       Picoseconds floor = kNoBound;
       for (const Keyed *interval : start.intervals) {
         Picoseconds before = kNoBound;
         for (size_t first = 0; first < firstsOf(stage); ++first)
           before = std::min(
-              before, neighbours->before(interval->begin, first).leastLargest);
+              before, neighbours.before(interval->begin, first).leastLargest);
         Picoseconds slowest =
-            std::max(before, neighbours->leastLargestAfter(interval->end));
+            std::max(before, neighbours.leastLargestAfter(interval->end));
         // Transfers can add as much to what lies outside.
         for (Charges *charges : {tables.endCharges(stage, interval->end),
                                  tables.startCharges(stage, interval->begin)})

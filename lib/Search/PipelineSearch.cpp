@@ -34,7 +34,7 @@ bool PipelineSearch::Impl::late() {
 /// The intervals by classes that bounds leave open under a tie choice; false if
 /// there is no pipeline of them, or no time.
 bool PipelineSearch::Impl::open(const Intervals &all, size_t tieChoice,
-                                SearchWindow window, KeyedIntervals &keyed,
+                                Picoseconds limit, KeyedIntervals &keyed,
                                 KeyedPaths &paths) {
   Intervals intervals = all;
   for (size_t s = 0; s < tables.stages; ++s)
@@ -46,10 +46,10 @@ bool PipelineSearch::Impl::open(const Intervals &all, size_t tieChoice,
           return true;
       return false;
     });
-  if (!prune(intervals, window, blind))
+  if (!prune(intervals, limit, blind))
     return false;
-  boundWithTransforms(intervals, blind, window, tieChoice, keyed);
-  return !late() && pruneKeyed(keyed, window, paths);
+  boundWithTransforms(intervals, blind, limit, tieChoice, keyed);
+  return !late() && pruneKeyed(keyed, {limit}, paths);
 }
 
 /// Cuts off the ends of a window, by the nosync of the slowest stage, that
@@ -100,7 +100,7 @@ PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
   SearchWindow window{limit};
   KeyedIntervals keyed;
   KeyedPaths paths;
-  if (!open(all, tieChoice, window, keyed, paths) ||
+  if (!open(all, tieChoice, limit, keyed, paths) ||
       !narrow(keyed, paths, window))
     return std::nullopt;
   std::optional<PipelineSolution> best;
@@ -144,13 +144,13 @@ PipelineSearch::Impl::solveChoice(const Intervals &all, size_t tieChoice,
 /// the limit if there is none. Nothing new once time is up.
 Picoseconds PipelineSearch::Impl::probe(Picoseconds limit) {
   Intervals intervals;
-  if (!intervalsWithin({limit}, intervals) || !prune(intervals, {limit}, blind))
+  if (!intervalsWithin(limit, intervals) || !prune(intervals, limit, blind))
     return limit + 1;
   Picoseconds least = limit + 1;
   KeyedIntervals keyed;
   KeyedPaths paths;
   for (size_t c = 0; c < tables.tieChoices.size(); ++c) {
-    if (open(intervals, c, {limit}, keyed, paths))
+    if (open(intervals, c, limit, keyed, paths))
       least = std::min(least, paths.bound);
     if (stopped || least <= bound)
       return bound;
@@ -201,7 +201,7 @@ PipelineSearch::Impl::attempt(Picoseconds limit) {
   Picoseconds given = limit;
   std::optional<PipelineSolution> best;
   Intervals intervals;
-  if (intervalsWithin({limit}, intervals) && prune(intervals, {limit}, blind))
+  if (intervalsWithin(limit, intervals) && prune(intervals, limit, blind))
     for (size_t c = 0; c < tables.tieChoices.size(); ++c)
       if (std::optional<PipelineSolution> found =
               solveChoice(intervals, c, limit)) {
@@ -224,22 +224,15 @@ PipelineSearch::Impl::attempt(Picoseconds limit) {
 
 SharedStageClasses::SharedStageClasses()
     : cache(std::make_shared<search::StageClassCache>()) {}
-SharedStageClasses::~SharedStageClasses() = default;
 
 /// No pipeline that passes check() costs more, and a few sums do not overflow.
 constexpr Picoseconds kMostCost = Picoseconds(1) << 60;
 
 PipelineSearch::PipelineSearch(const PipelineProblem &problem,
+                               const SharedStageClasses &shared,
+                               std::optional<Picoseconds> atLeast,
                                PipelineFault fault)
-    : impl(std::make_unique<Impl>(problem, fault, nullptr)) {}
-PipelineSearch::PipelineSearch(const PipelineProblem &problem,
-                               SharedStageClasses &shared)
-    : impl(std::make_unique<Impl>(problem, PipelineFault::None, shared.cache)) {
-}
-PipelineSearch::PipelineSearch(const PipelineProblem &problem,
-                               SharedStageClasses &shared, Picoseconds atLeast)
-    : impl(std::make_unique<Impl>(problem, PipelineFault::None, shared.cache,
-                                  /*boundsOnly=*/false, atLeast)) {}
+    : impl(std::make_unique<Impl>(problem, shared.cache, atLeast, fault)) {}
 PipelineSearch::~PipelineSearch() = default;
 
 Picoseconds PipelineSearch::lowerBound() const {
@@ -276,7 +269,8 @@ bool PipelineSearch::stopped() const { return impl->stopped; }
 
 PipelineBounds PipelineSearch::bounds(const PipelineProblem &problem,
                                       SharedStageClasses &shared) {
-  return Impl(problem, PipelineFault::None, shared.cache, /*boundsOnly=*/true)
+  return Impl(problem, shared.cache, /*atLeast=*/0, PipelineFault::None,
+              /*boundsOnly=*/true)
       .firstBounds();
 }
 

@@ -176,38 +176,9 @@ StageClassPlace &PipelineTables::placeOf(size_t place, StageClassCache &cache) {
 // Ties
 //===----------------------------------------------------------------------===//
 
-namespace {
-/// Goes through the ties of a problem and multiplies the ways to settle those
-/// before by the ways to settle the next one.
-class TieSettler {
-public:
-  explicit TieSettler(const PipelineProblem &problem)
-      : problem(problem), stages(problem.stages.size()), keys(problem.tieKeys) {
-  }
-
-  std::vector<TieChoice> settle(size_t most);
-
-private:
-  /// The first and the last stage that a layer can be on.
-  std::pair<size_t, size_t> stagesOf(size_t layer) const;
-  /// The keys of the borrower's options on a stage.
-  std::vector<bool> keysOn(size_t layer, size_t stage) const;
-  /// The ways to settle a tie whose owner is on one stage and whose borrower is
-  /// on one of [first, last], which no cost can tell apart.
-  void addGroups(const PipelineTie &tie, size_t owner, size_t first,
-                 size_t last, std::vector<TieChoice::Settled> &groups) const;
-  /// Returns true if a way to settle a tie is no contradiction to a choice for
-  /// those before: a layer is on one stage and has one key, and stages are in
-  /// order.
-  bool agrees(const TieChoice &choice, const PipelineTie &tie,
-              const TieChoice::Settled &settled) const;
-
-  const PipelineProblem &problem;
-  size_t stages, keys;
-};
-} // namespace
-
-std::pair<size_t, size_t> TieSettler::stagesOf(size_t layer) const {
+/// The first and the last stage that a layer can be on.
+static std::pair<size_t, size_t> stagesOf(const PipelineProblem &problem,
+                                          size_t layer) {
   if (!problem.partition.empty()) {
     size_t stage = 0, end = problem.partition[0];
     while (layer >= end)
@@ -216,6 +187,7 @@ std::pair<size_t, size_t> TieSettler::stagesOf(size_t layer) const {
   }
   // Every stage has a layer; the first layer is on the first, the last on the
   // last.
+  size_t stages = problem.stages.size();
   size_t behind = problem.layerCount() - 1 - layer;
   size_t first = stages > behind + 1 ? stages - 1 - behind : 0;
   if (behind == 0)
@@ -223,8 +195,10 @@ std::pair<size_t, size_t> TieSettler::stagesOf(size_t layer) const {
   return {first, layer == 0 ? 0 : std::min(layer, stages - 1)};
 }
 
-std::vector<bool> TieSettler::keysOn(size_t layer, size_t stage) const {
-  std::vector<bool> present(keys, false);
+/// The keys of a layer's options on a stage.
+static std::vector<bool> keysOn(const PipelineProblem &problem, size_t layer,
+                                size_t stage) {
+  std::vector<bool> present(problem.tieKeys, false);
   size_t place = problem.stages[stage].place;
   for (const PipelineOption &option :
        problem.optionSets[problem.layers[place][layer]])
@@ -232,12 +206,15 @@ std::vector<bool> TieSettler::keysOn(size_t layer, size_t stage) const {
   return present;
 }
 
-void TieSettler::addGroups(const PipelineTie &tie, size_t owner, size_t first,
-                           size_t last,
-                           std::vector<TieChoice::Settled> &groups) const {
+/// The ways to settle a tie whose owner is on one stage and whose borrower is
+/// on one of [first, last], which no cost can tell apart.
+static void addGroups(const PipelineProblem &problem, const PipelineTie &tie,
+                      size_t owner, size_t first, size_t last,
+                      std::vector<TieChoice::Settled> &groups) {
+  size_t keys = problem.tieKeys;
   const std::vector<Picoseconds> &table =
-      problem.tieTables[tie.table[owner * stages + first]];
-  std::vector<bool> present = keysOn(tie.borrower, first);
+      problem.tieTables[tie.table[owner * problem.stages.size() + first]];
+  std::vector<bool> present = keysOn(problem, tie.borrower, first);
   if (!tie.alike) {
     // Borrowers' keys that cost every owner the same are one choice.
     size_t before = groups.size();
@@ -260,7 +237,7 @@ void TieSettler::addGroups(const PipelineTie &tie, size_t owner, size_t first,
     }
     return;
   }
-  std::vector<bool> owned = keysOn(tie.owner, owner);
+  std::vector<bool> owned = keysOn(problem, tie.owner, owner);
   for (size_t own = 0; own < keys; ++own) {
     if (!owned[own])
       continue;
@@ -286,8 +263,11 @@ void TieSettler::addGroups(const PipelineTie &tie, size_t owner, size_t first,
   }
 }
 
-bool TieSettler::agrees(const TieChoice &choice, const PipelineTie &tie,
-                        const TieChoice::Settled &settled) const {
+/// Returns true if a way to settle a tie is no contradiction to a choice for
+/// those before: a layer is on one stage and has one key, and stages are in
+/// order.
+static bool agrees(const PipelineProblem &problem, const TieChoice &choice,
+                   const PipelineTie &tie, const TieChoice::Settled &settled) {
   struct Placed {
     size_t layer, first, last;
   };
@@ -311,12 +291,15 @@ bool TieSettler::agrees(const TieChoice &choice, const PipelineTie &tie,
   return true;
 }
 
-std::vector<TieChoice> TieSettler::settle(size_t most) {
+/// Multiplies the ways to settle the ties before by the ways to settle the next
+/// one.
+std::vector<TieChoice> settleTies(const PipelineProblem &problem, size_t most) {
+  size_t stages = problem.stages.size();
   std::vector<TieChoice> choices = {TieChoice()};
   for (const PipelineTie &tie : problem.ties) {
     std::vector<TieChoice::Settled> groups;
-    auto [firstOwner, lastOwner] = stagesOf(tie.owner);
-    auto [from, to] = stagesOf(tie.borrower);
+    auto [firstOwner, lastOwner] = stagesOf(problem, tie.owner);
+    auto [from, to] = stagesOf(problem, tie.borrower);
     for (size_t owner = firstOwner; owner <= lastOwner; ++owner)
       for (size_t first = std::max(owner, from), last = first; first <= to;
            first = ++last) {
@@ -327,12 +310,12 @@ std::vector<TieChoice> TieSettler::settle(size_t most) {
         };
         while (first > owner && last < to && isLikeFirst(last + 1))
           ++last;
-        addGroups(tie, owner, first, last, groups);
+        addGroups(problem, tie, owner, first, last, groups);
       }
     std::vector<TieChoice> grown;
     for (const TieChoice &choice : choices)
       for (const TieChoice::Settled &group : groups)
-        if (agrees(choice, tie, group)) {
+        if (agrees(problem, choice, tie, group)) {
           if (grown.size() == most)
             return {};
           grown.push_back(choice);
@@ -341,10 +324,6 @@ std::vector<TieChoice> TieSettler::settle(size_t most) {
     choices = std::move(grown);
   }
   return choices;
-}
-
-std::vector<TieChoice> settleTies(const PipelineProblem &problem, size_t most) {
-  return TieSettler(problem).settle(most);
 }
 
 bool PipelineTables::tied(size_t begin, size_t end) const {

@@ -218,13 +218,10 @@ public:
       // The layers that the chunk may begin with are a range that only moves
       // on. `window` holds those of it that no later one costs less than.
       std::deque<size_t> window;
-      size_t next = 0;
       for (size_t l = 0; l < layers; ++l) {
-        for (; next <= l; ++next) {
-          while (!window.empty() && begin[next] < begin[window.back()])
-            window.pop_back();
-          window.push_back(next);
-        }
+        while (!window.empty() && begin[l] < begin[window.back()])
+          window.pop_back();
+        window.push_back(l);
         while (!window.empty() && window.front() < earliest[c][l])
           window.pop_front();
         bool can = !window.empty() && begin[window.front()] < none &&

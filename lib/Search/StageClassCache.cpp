@@ -69,32 +69,20 @@ Choices toChoices(const std::vector<PipelineOption> &options,
   return choices;
 }
 
-Curve Curve::of(ArrayRef<const Choices *> layers, Weights weights) {
+Curve Curve::of(ArrayRef<Choices> distinct, ArrayRef<uint32_t> numberOf,
+                Weights weights) {
   // Thousands of these are made: all of it is in few pieces of memory.
   struct Point {
     double bytes, cost;
   };
-  SmallVector<const Choices *, 16> distinct;
-  SmallVector<uint32_t, 128> numberOf; // by layer
-  for (size_t l = 0; l < layers.size(); ++l) {
-    const Choices *options = layers[l];
-    if (l > 0 && options == layers[l - 1]) {
-      numberOf.push_back(numberOf.back());
-      continue;
-    }
-    auto *it = llvm::find(distinct, options);
-    numberOf.push_back(static_cast<uint32_t>(it - distinct.begin()));
-    if (it == distinct.end())
-      distinct.push_back(options);
-  }
   // The dual function of a sum bends at the slopes of its terms' lower hulls.
   SmallVector<Point, 256> hulls;
   SmallVector<size_t, 17> firstOf = {0}; // in `hulls`, by number
   SmallVector<Point, 64> points;
   SmallVector<double, 256> slopes;
-  for (const Choices *options : distinct) {
+  for (const Choices &options : distinct) {
     points.clear();
-    for (const Choice &choice : *options)
+    for (const Choice &choice : options)
       points.push_back({static_cast<double>(choice.bytes()),
                         weights.of(static_cast<double>(choice.time),
                                    static_cast<double>(choice.nosync))});
@@ -111,8 +99,6 @@ Curve Curve::of(ArrayRef<const Choices *> layers, Weights weights) {
         continue;
       while (size() > 1 && slope(hulls[hulls.size() - 2], hulls.back()) <=
                                slope(hulls.back(), point))
-        hulls.pop_back();
-      if (size() > 0 && hulls.back().bytes == point.bytes)
         hulls.pop_back();
       hulls.push_back(point);
     }
@@ -146,7 +132,7 @@ Curve Curve::of(ArrayRef<const Choices *> layers, Weights weights) {
             &rows[2 * n * count]);
     // The last layer of a stage: nothing covers its temporaries.
     points.clear();
-    for (const Choice &choice : *distinct[n])
+    for (const Choice &choice : distinct[n])
       points.push_back({static_cast<double>(choice.bytes() + choice.transient),
                         weights.of(static_cast<double>(choice.time),
                                    static_cast<double>(choice.nosync))});
@@ -157,14 +143,14 @@ Curve Curve::of(ArrayRef<const Choices *> layers, Weights weights) {
     return l == 0 || numberOf[l] != numberOf[l - 1];
   };
   size_t runs = 0;
-  for (size_t l = 0; l < layers.size(); ++l)
+  for (size_t l = 0; l < numberOf.size(); ++l)
     runs += startsRun(l);
   curve.starts.reserve(runs);
-  curve.runOf.reserve(layers.size() + 1);
+  curve.runOf.reserve(numberOf.size() + 1);
   for (std::vector<double> *table : {&curve.sums, &curve.least, &curve.last})
     table->reserve(runs * count);
   std::vector<double> sum(count, 0);
-  for (size_t l = 0; l < layers.size(); ++l) {
+  for (size_t l = 0; l < numberOf.size(); ++l) {
     const double *row = &rows[2 * numberOf[l] * count], *end = row + count;
     if (startsRun(l)) {
       curve.starts.push_back(static_cast<uint32_t>(l));
@@ -236,9 +222,9 @@ StageClassPlace::Slots &StageClassPlace::slotsOf(int64_t inFlight) {
   auto it = byInFlight.find(inFlight);
   if (it != byInFlight.end())
     return it->second;
-  made += sizeof(Slots) + numberOf.size() * 4 * sizeof(int64_t);
+  *made += sizeof(Slots) + numberOf.size() * 4 * sizeof(int64_t);
   for (const std::vector<PipelineOption> &set : sets)
-    made += set.size() * sizeof(Choice);
+    *made += set.size() * sizeof(Choice);
   return byInFlight
       .emplace(inFlight,
                Slots{StageClassLayers(sets, numberOf, inFlight), {}, {}})
@@ -255,11 +241,11 @@ const StageClassCurve &StageClassPlace::curve(int64_t inFlight, int64_t memory,
   auto [curve, fresh] =
       slots.curves.try_emplace({weights.time, weights.nosync});
   if (fresh) {
-    curve->second = Curve::of(slots.layers.options, weights);
-    made += 3 * curve->second.sums.size() * sizeof(double);
+    curve->second = Curve::of(slots.layers.distinct, numberOf, weights);
+    *made += 3 * curve->second.sums.size() * sizeof(double);
   }
-  made += sizeof(StageClassCurve) +
-          2 * IntervalTable<double>(numberOf.size()).mostBytes();
+  *made += sizeof(StageClassCurve) +
+           2 * IntervalTable<double>(numberOf.size()).mostBytes();
   return slots.stageClasses
       .try_emplace({memory, weights.time, weights.nosync}, slots.layers,
                    curve->second, memory)
@@ -290,22 +276,17 @@ StageClassCache::placeOf(ArrayRef<const std::vector<PipelineOption> *> sets,
       return it->second;
   // A place that is used is kept.
   constexpr size_t kMostBytes = 16 << 20;
-  if (bytesOfPlaces() > kMostBytes)
+  if (*made > kMostBytes) {
     places.clear();
+    made = std::make_shared<size_t>(0);
+  }
   std::vector<std::vector<PipelineOption>> own;
   for (const std::vector<PipelineOption> *set : sets)
     own.push_back(*set);
   return places
       .emplace(hash, std::make_shared<StageClassPlace>(std::move(own),
-                                                       numberOf.vec()))
+                                                       numberOf.vec(), made))
       ->second;
-}
-
-size_t StageClassCache::bytesOfPlaces() const {
-  size_t bytes = 0;
-  for (const auto &[hash, place] : places)
-    bytes += place->bytes();
-  return bytes;
 }
 
 } // namespace galvatron::search

@@ -38,8 +38,10 @@ struct Curve {
   /// of one that ends a stage.
   std::vector<double> sums, least, last;
 
-  /// The curve of layers under such options; each layer's are given by address.
-  static Curve of(llvm::ArrayRef<const Choices *> options, Weights weights);
+  /// The curve of layers; `distinct`: their options, `numberOf`: by layer,
+  /// which.
+  static Curve of(llvm::ArrayRef<Choices> distinct,
+                  llvm::ArrayRef<uint32_t> numberOf, Weights weights);
 
   /// The sum of all layers before one, by multiplier.
   struct Prefix {
@@ -177,9 +179,11 @@ private:
 /// The layers of a place, and all that was made of them.
 class StageClassPlace {
 public:
+  /// About so many bytes as are made of it are added to `made`.
   StageClassPlace(std::vector<std::vector<PipelineOption>> sets,
-                  std::vector<uint32_t> numberOf)
-      : sets(std::move(sets)), numberOf(std::move(numberOf)) {}
+                  std::vector<uint32_t> numberOf, std::shared_ptr<size_t> made)
+      : sets(std::move(sets)), numberOf(std::move(numberOf)),
+        made(std::move(made)) {}
 
   const StageClassLayers &layers(int64_t inFlight) {
     return slotsOf(inFlight).layers;
@@ -189,8 +193,6 @@ public:
 
   bool isOf(llvm::ArrayRef<const std::vector<PipelineOption> *> otherSets,
             llvm::ArrayRef<uint32_t> otherNumbers) const;
-  /// About how much of it there is.
-  size_t bytes() const { return made; }
 
 private:
   struct Slots {
@@ -205,7 +207,7 @@ private:
   std::vector<std::vector<PipelineOption>> sets;
   std::vector<uint32_t> numberOf; ///< by layer
   std::map<int64_t, Slots> byInFlight;
-  size_t made = 0;
+  std::shared_ptr<size_t> made;
 };
 
 /// Places by the costs of their layers.
@@ -219,7 +221,9 @@ public:
 
 private:
   std::unordered_multimap<size_t, std::shared_ptr<StageClassPlace>> places;
-  size_t bytesOfPlaces() const;
+  /// About the bytes of all places together. Places that were dropped but are
+  /// still used count in an older number.
+  std::shared_ptr<size_t> made = std::make_shared<size_t>(0);
 };
 
 } // namespace galvatron::search

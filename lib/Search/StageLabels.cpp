@@ -565,12 +565,7 @@ private:
   /// Labels that start the stage here.
   void complete(size_t l) {
     auto index = static_cast<size_t>(startAt[l]);
-    struct Complete {
-      Label label;
-      Picoseconds charge;
-      size_t firstClass, lastClass;
-    };
-    std::vector<Complete> complete;
+    std::vector<Label> complete;
     for (const Label &label : labels[l]) {
       size_t c = label.own;
       bool within = true;
@@ -589,43 +584,38 @@ private:
         continue;
       Picoseconds charge =
           run.startCharge[index] ? (*run.startCharge[index])[c] : 0;
-      complete.push_back({label, charge, run.byFirstClass ? c : 0, label.last});
-      complete.back().label.time += charge;
-      complete.back().label.nosync += charge;
+      Label &made = complete.emplace_back(label);
+      made.time += charge;
+      made.nosync += charge;
       if (run.twoCosts)
-        complete.back().label.nosync =
-            std::max(complete.back().label.nosync, run.floors[index]);
-      complete.back().label.cost +=
-          charge * (run.twoCosts ? 1 : run.cost.both());
+        made.nosync = std::max(made.nosync, run.floors[index]);
+      made.cost += charge * (run.twoCosts ? 1 : run.cost.both());
+      if (!run.byFirstClass)
+        made.own = 0;
     }
-    llvm::sort(complete, [](const Complete &a, const Complete &b) {
-      return std::tie(a.firstClass, a.lastClass, a.label.cost, a.label.nosync,
-                      a.label.option, a.label.parent) <
-             std::tie(b.firstClass, b.lastClass, b.label.cost, b.label.nosync,
-                      b.label.option, b.label.parent);
+    llvm::sort(complete, [](const Label &a, const Label &b) {
+      return std::tie(a.own, a.last, a.cost, a.nosync, a.option, a.parent) <
+             std::tie(b.own, b.last, b.cost, b.nosync, b.option, b.parent);
     });
-    const Complete *last = nullptr;
-    for (const Complete &one : complete) {
-      bool same = last && last->firstClass == one.firstClass &&
-                  last->lastClass == one.lastClass;
+    const Label *last = nullptr;
+    for (const Label &one : complete) {
       // Sorted by cost: of two costs the second must fall.
-      if (same && (!run.twoCosts || last->label.nosync <= one.label.nosync))
+      if (last && last->isOfGroup(one) &&
+          (!run.twoCosts || last->nosync <= one.nosync))
         continue;
       last = &one;
       StageEntry entry;
       entry.start = index;
-      entry.firstClass = one.label.own;
-      entry.lastClass = one.lastClass;
-      entry.time = one.label.time;
-      entry.nosync = one.label.nosync;
-      entry.choice.push_back(one.label.option);
-      const Label *at = &one.label;
+      entry.firstClass = one.own;
+      entry.lastClass = one.last;
+      entry.time = one.time;
+      entry.nosync = one.nosync;
+      entry.choice.push_back(one.option);
+      const Label *at = &one;
       for (size_t next = l + 1; next < count; ++next) {
         at = &labels[next][at->parent];
         entry.choice.push_back(at->option);
       }
-      if (!run.byLastClass)
-        entry.lastClass = at->own;
       entries.push_back(std::move(entry));
     }
   }
@@ -843,22 +833,18 @@ LeastMemory leastMemory(const std::vector<const Choices *> &options) {
 
 Choices withoutDominated(const Choices &options) {
   Choices kept;
+  auto within = [](const Choice &a, const Choice &b) {
+    return a.state <= b.state && a.kept <= b.kept &&
+           a.transient <= b.transient && a.boundary <= b.boundary &&
+           a.host <= b.host && a.time <= b.time && a.nosync <= b.nosync;
+  };
   for (const Choice &candidate : options) {
     bool dominated = any_of(options, [&](const Choice &other) {
-      if (other.index == candidate.index ||
-          other.layoutClass != candidate.layoutClass ||
-          other.state > candidate.state || other.kept > candidate.kept ||
-          other.transient > candidate.transient ||
-          other.boundary > candidate.boundary || other.host > candidate.host ||
-          other.time > candidate.time || other.nosync > candidate.nosync)
-        return false;
-      bool equal =
-          other.state == candidate.state && other.kept == candidate.kept &&
-          other.transient == candidate.transient &&
-          other.boundary == candidate.boundary &&
-          other.host == candidate.host && other.time == candidate.time &&
-          other.nosync == candidate.nosync;
-      return !equal || other.index < candidate.index;
+      // Of equal ones the first is kept.
+      return other.index != candidate.index &&
+             other.layoutClass == candidate.layoutClass &&
+             within(other, candidate) &&
+             (other.index < candidate.index || !within(candidate, other));
     });
     if (!dominated)
       kept.push_back(candidate);

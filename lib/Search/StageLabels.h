@@ -110,7 +110,8 @@ struct StageRun {
   std::deque<Choices> restricted;
 };
 
-/// A complete choice for one stage. Times include the charges.
+/// A complete choice for one stage. Times include the charges. A class that the
+/// run does not ask for is 0.
 struct StageEntry {
   size_t start = 0; ///< index into StageRun::starts
   size_t firstClass = 0, lastClass = 0;

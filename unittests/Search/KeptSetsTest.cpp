@@ -92,7 +92,7 @@ TEST(MaximumFlow, SendsWhatTheSmallestCutLets) {
         least = std::min(least,
                          cutOf([&](size_t node) { return bits >> node & 1; }));
     EXPECT_EQ(int64_t(network.maximise(0, 1)), least);
-    std::vector<bool> side = network.sourceSide(0);
+    std::vector<bool> side = network.sourceSide();
     EXPECT_FALSE(side[1]);
     EXPECT_EQ(cutOf([&](size_t node) { return bool(side[node]); }), least);
   }

@@ -15,12 +15,50 @@
 #include <algorithm>
 #include <ctime>
 #include <functional>
+#include <numeric>
 #include <random>
+#include <string>
 
 using namespace galvatron;
 using namespace galvatron::test;
 
 namespace {
+
+/// Tells what is wrong with a solution, by evaluatePipeline; nothing if it is
+/// right.
+std::string mistakeOf(const PipelineProblem &problem,
+                      const PipelineSolution &solution) {
+  auto count = static_cast<int64_t>(problem.layerCount());
+  const std::vector<int64_t> &partition = solution.partition;
+  if (partition.size() != problem.stages.size() ||
+      std::accumulate(partition.begin(), partition.end(), int64_t(0)) !=
+          count ||
+      *std::min_element(partition.begin(), partition.end()) < 1)
+    return "the partition does not cover the layers";
+  if (!problem.partition.empty() && partition != problem.partition)
+    return "the partition is not the given one";
+  auto number = [](auto value) { return std::to_string(value); };
+  if (solution.choice.size() != problem.layerCount())
+    return "expected " + number(count) + " choices, found " +
+           number(solution.choice.size());
+  size_t layer = 0;
+  for (size_t s = 0; s < partition.size(); ++s)
+    for (int64_t i = 0; i < partition[s]; ++i, ++layer) {
+      size_t set = problem.layers[problem.stages[s].place][layer];
+      if (solution.choice[layer] >= problem.optionSets[set].size())
+        return "layer " + number(layer) + " has no option " +
+               number(solution.choice[layer]);
+    }
+  PipelineValue value = evaluatePipeline(problem, partition, solution.choice);
+  if (value.cost != solution.cost)
+    return "expected a cost of " + number(value.cost) + " ps, found " +
+           number(solution.cost);
+  for (size_t s = 0; s < partition.size(); ++s)
+    if (value.excess[s] > 0)
+      return "stage " + number(s) + " needs " + number(value.excess[s]) +
+             " bytes more than there are, here or on the host";
+  return "";
+}
 
 struct Outcome {
   int mismatches = 0, feasible = 0, pipelines = 0, uneven = 0;
@@ -43,7 +81,7 @@ Outcome compare(int count, uint64_t seed, PipelineFault fault, Sizes sizes = {},
       return outcome;
     }
     auto expected = bruteforce::solvePipeline(problem);
-    auto found = PipelineSearch(problem, fault).solve();
+    auto found = PipelineSearch(problem, {}, {}, fault).solve();
     bool wrong = expected.has_value() != found.has_value();
     if (expected && found) {
       ++outcome.feasible;
@@ -52,12 +90,10 @@ Outcome compare(int count, uint64_t seed, PipelineFault fault, Sizes sizes = {},
           problem.stages.size() > 1 &&
           expected->partition.front() != expected->partition.back();
       wrong |= found->cost != expected->cost;
-      if (llvm::Error error = verify(problem, *found)) {
-        wrong = true;
-        if (fault == PipelineFault::None)
-          ADD_FAILURE() << llvm::toString(std::move(error));
-        llvm::consumeError(std::move(error));
-      }
+      std::string mistake = mistakeOf(problem, *found);
+      wrong |= !mistake.empty();
+      if (fault == PipelineFault::None)
+        EXPECT_EQ(mistake, "");
     }
     if (wrong && fault == PipelineFault::None && outcome.mismatches < 5)
       ADD_FAILURE() << "instance " << i << ": expected "
@@ -304,7 +340,7 @@ TEST(PipelineSearch, positions_beyond_16_bits_are_told_apart) {
   std::optional<PipelineSolution> found = PipelineSearch(problem).solve();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->cost, 65540 - 4 + 2 * 100000 + 2 * 300);
-  EXPECT_FALSE(verify(problem, *found));
+  EXPECT_EQ(mistakeOf(problem, *found), "");
 }
 
 /// Equal layers of the first stage are looked at further behind, where
@@ -389,7 +425,7 @@ TEST(PipelineSearch, restarts_find_the_same) {
         continue;
       ++compared;
       EXPECT_EQ(found->cost, expected->cost) << i;
-      llvm::cantFail(verify(fixed, *found));
+      EXPECT_EQ(mistakeOf(fixed, *found), "") << i;
     }
   }
   EXPECT_GT(compared, 200);
@@ -508,7 +544,7 @@ TEST(PipelineSearch, quick_pipelines_fit_and_are_no_better) {
     if (!quick)
       continue;
     ++found;
-    EXPECT_FALSE(errorToBool(verify(problem, *quick)));
+    EXPECT_EQ(mistakeOf(problem, *quick), "");
     std::optional<PipelineSolution> exact = PipelineSearch(problem).solve();
     ASSERT_TRUE(exact);
     EXPECT_LE(exact->cost, quick->cost);
@@ -684,14 +720,6 @@ TEST(PipelineSearch, malformed_problems_are_refused) {
     EXPECT_NE(found.find(message), std::string::npos)
         << "expected " << message << ", found " << found;
   }
-
-  PipelineSolution solution = *PipelineSearch(good).solve();
-  llvm::cantFail(verify(good, solution));
-  --solution.cost;
-  EXPECT_EQ(llvm::toString(verify(good, solution)),
-            "solution: expected a cost of " +
-                std::to_string(solution.cost + 1) + " ps, found " +
-                std::to_string(solution.cost));
 }
 
 } // namespace

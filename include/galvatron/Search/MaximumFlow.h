@@ -34,22 +34,22 @@ public:
   /// Sends as much as possible, and returns how much that is. The minimum cut
   /// has the same capacity. At least kUnbounded if a path without bound exists.
   Capacity maximise(size_t source, size_t sink);
-  /// Returns, after maximise(), the nodes on the source's side of the minimum
-  /// cut that has the fewest there.
-  std::vector<bool> sourceSide(size_t source) const;
+  /// Returns, after a maximise() that found a bound, the nodes on the source's
+  /// side of the minimum cut that has the fewest there.
+  std::vector<bool> sourceSide() const;
 
 private:
   struct Edge {
-    size_t to, reverse; ///< number of the reverse edge
+    size_t to;
     Capacity left;
   };
 
   bool makeLevels(size_t source, size_t sink);
   Capacity push(size_t node, size_t sink, Capacity most);
 
-  std::vector<Edge> edges;
+  std::vector<Edge> edges;                  ///< each next to its reverse edge
   std::vector<std::vector<size_t>> edgesOf; ///< by node
-  std::vector<int> level;
+  std::vector<int> level;                   ///< by node; -1: out of reach
   std::vector<size_t> next; ///< by node, of the edges to be tried
 };
 

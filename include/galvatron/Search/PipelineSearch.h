@@ -201,10 +201,6 @@ PipelineValue evaluatePipeline(const PipelineProblem &problem,
                                const std::vector<int64_t> &partition,
                                const std::vector<uint32_t> &choice);
 
-/// Checks a solution by evaluatePipeline.
-llvm::Error verify(const PipelineProblem &problem,
-                   const PipelineSolution &solution);
-
 /// The ways to settle the stages and keys of tied layers that a search goes
 /// through one by one; `most` + 1 if there are more than `most`.
 size_t countTieChoices(const PipelineProblem &problem, size_t most);
@@ -255,7 +251,6 @@ class StageClassCache;
 class SharedStageClasses {
 public:
   SharedStageClasses();
-  ~SharedStageClasses();
 
 private:
   friend class PipelineSearch;
@@ -264,14 +259,13 @@ private:
 
 class PipelineSearch {
 public:
-  /// The problem must outlive the search and pass check().
+  /// The problem must outlive the search and pass check(). With `atLeast` the
+  /// search begins with a lower bound that is known, in place of a first one of
+  /// its own.
   explicit PipelineSearch(const PipelineProblem &problem,
+                          const SharedStageClasses &shared = {},
+                          std::optional<Picoseconds> atLeast = {},
                           PipelineFault fault = PipelineFault::None);
-  PipelineSearch(const PipelineProblem &problem, SharedStageClasses &shared);
-  /// Begins with a lower bound that is known, in place of a first one of its
-  /// own.
-  PipelineSearch(const PipelineProblem &problem, SharedStageClasses &shared,
-                 Picoseconds atLeast);
   ~PipelineSearch();
 
   /// A proven lower bound; kNoBound if nothing fits for sure. Grows with failed
