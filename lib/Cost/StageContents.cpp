@@ -163,6 +163,7 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
   const PlanStage &at = plan.stages[stage];
   StageContents contents;
   bool regroups = plan.shape().regroups();
+  std::optional<int64_t> last; // of the layers so far, one with backward passes
   auto add = [&](int64_t l, bool forwardOnly) -> Error {
     const Strategy &strategy = plan.layers[l].strategy;
     int64_t samples =
@@ -171,7 +172,17 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
     if (!local)
       return makeError("layer '" + plan.layers[l].name +
                        "': " + toString(local.takeError()));
-    if (const std::optional<KeptValues> &kept = plan.layers[l].kept)
+    const std::optional<KeptValues> &kept = plan.layers[l].kept;
+    // Neighbours are often alike.
+    const std::optional<int64_t> before =
+        std::exchange(last, forwardOnly ? std::nullopt : std::optional(l));
+    if (before && last && !kept && model.kindOf(l) == model.kindOf(*before) &&
+        strategy == plan.layers[*before].strategy) {
+      contents.layers.push_back(makeStageLayer(
+          contents.layers.back().footprint, *local, model.dataOf(l), strategy));
+      return Error::success();
+    }
+    if (kept)
       if (Error error =
               model.givePoint(model.kindOf(l), strategy, *local, *kept))
         return makeError("layer '" + plan.layers[l].name +
@@ -183,13 +194,14 @@ Expected<StageContents> stageContents(LayerModel &model, const Cluster &cluster,
                        "' cannot have strategy '" + strategy.str() +
                        "': " + toString(footprint.takeError()));
     contents.layers.push_back(makeStageLayer(
-        forwardOnly ? forwardOnlyFootprint(*footprint) : *footprint, *local,
-        model.dataOf(l), strategy));
+        forwardOnly ? forwardOnlyFootprint(*footprint) : std::move(*footprint),
+        *local, model.dataOf(l), strategy));
     if (forwardOnly && regroups)
       contents.layers.back().microBatches = plan.forwardMicroBatches;
     return Error::success();
   };
   std::vector<size_t> own = at.layers();
+  contents.layers.reserve(own.size());
   for (size_t l : own)
     if (Error error = add(static_cast<int64_t>(l), /*forwardOnly=*/false))
       return error;

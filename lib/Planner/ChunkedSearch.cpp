@@ -65,6 +65,9 @@ constexpr double kCoarseness = 1.03;
 /// That factor for two plans that differ in one kind of layer or one cut, where
 /// both are simulated coarsely.
 constexpr double kCoarsenessBeside = 1.001;
+/// A change that made the best plan slower by more than this factor is tried
+/// again only when no other one makes that faster.
+constexpr double kSlowerForGood = 1.002;
 
 /// A plan that is repaired may be above what it has to beat by this factor, by
 /// its lower bound. A heuristic: layers that keep more in the end take less.
@@ -76,10 +79,12 @@ constexpr double kFarBehind = 1.02;
 /// Rounds where chunks are given, and the number of turns of these and options.
 constexpr unsigned kRoundsOfTurn = 60;
 constexpr int kTurns = 3;
-/// The most plans that are tried to make one of whole stages faster, a few
-/// tenths of a second; fewer on many devices, where each takes longer.
-constexpr int64_t kMostChanges = 300;
-constexpr int64_t kDevicesOfChanges = 64;
+/// The most work of changes to a plan of whole stages, some tenths of a second:
+/// operations of simulated steps, and what trying a plan takes besides; less on
+/// many devices, where each takes longer.
+constexpr size_t kMostWorkOfChanges = 1'500'000;
+constexpr size_t kWorkOfChange = 500;
+constexpr size_t kDevicesOfChanges = 64;
 /// Layers move between any two chunks where there are no more of them.
 constexpr size_t kFewChunks = 8;
 /// The most work of branching: chunks times layers and options, summed up over
@@ -160,9 +165,9 @@ public:
     // An order that was listed for its times is not that of others.
     if (!listsEach(best->plan()))
       std::get<Plan>(best->outcome).passTimes.clear();
-    mostTried =
-        static_cast<size_t>(kMostChanges * kDevicesOfChanges /
-                            std::max(kDevicesOfChanges, cluster.deviceCount()));
+    const auto devices = static_cast<size_t>(cluster.deviceCount());
+    mostWork = kMostWorkOfChanges * kDevicesOfChanges /
+               std::max(kDevicesOfChanges, devices);
     localSearch(/*points=*/true);
     log(Twine(tried) +
         (tried == 1 ? " plan that differs" : " plans that differ") +
@@ -204,7 +209,7 @@ private:
   /// A plan there must be, if one is found in a while; what makes it better is
   /// for the time that is left.
   bool stopped() {
-    if (tried >= mostTried)
+    if (workOfChanges > mostWork)
       return true;
     if (!options.isLate())
       return false;
@@ -580,7 +585,11 @@ private:
       layer.kept.reset();
     for (PlanStage &stage : plan.stages)
       stage.sums = SumTiming::ByRule;
-    if (!isWorthwhile(plan, bound.leastSeconds(plan)))
+    const double least = bound.leastSeconds(plan);
+    slower = best ? least * best->plan().samplesPerSecond /
+                        static_cast<double>(plan.batch)
+                  : 0;
+    if (!isWorthwhile(plan, least))
       return false;
     auto isStopped = [this] { return stopped(); };
     StageRepair repair(
@@ -592,6 +601,7 @@ private:
                         bound.leastSeconds(repair.plan()) / kRepairSlack))
         return false;
       ++tried;
+      workOfChanges += kWorkOfChange;
       std::optional<int64_t> excess = repair.worstExcess();
       if (!excess) {
         reason = repair.refusal();
@@ -644,16 +654,21 @@ private:
     if (rate > 0)
       pricing.worthMs = 1e3 * static_cast<double>(plan.batch) / rate;
     if (pricing.worthMs && !pricing.lists &&
+        stepOperations(plan) > kFewOperations &&
         isScreenedOut(plan, *pricing.worthMs, isBeside))
       return false;
     Expected<PlannerResult> priced =
         evaluateAmong(model, cluster, plan, options.memory, pricing);
+    workOfChanges += stepOperations(plan);
     if (!priced) {
       reason = toString(priced.takeError());
       return false;
     }
     if (!priced->feasible())
       return false;
+    if (best)
+      slower = std::max(slower, best->plan().samplesPerSecond /
+                                    priced->plan().samplesPerSecond);
     std::optional<Infeasible> full =
         fullHost(cluster, priced->plan(), options.hostMemory);
     if (!full)
@@ -765,12 +780,18 @@ private:
   /// Another strategy for all layers of a kind, as long as that helps; one with
   /// a point only if `points`.
   void localSearch(bool points) {
+    std::map<std::pair<size_t, Strategy>, double> slowerThen;
     std::set<size_t> kinds;
     for (int64_t l = 0; l < layers; ++l)
       kinds.insert(model.kindOf(l));
-    for (bool better = true; better && !stopped();) {
+    bool isAll = true; // whether all changes are tried
+    for (bool better = true; (better || !isAll) && !stopped();) {
+      isAll = !better || slowerThen.empty();
       better = false;
       Plan from = best->plan();
+      // The values that layers keep are read off their strategies.
+      for (PlanLayer &layer : from.layers)
+        layer.kept.reset();
       // Strategies are those of groups of a size.
       std::set<size_t> sizes;
       std::vector<Strategy> strategies;
@@ -783,6 +804,9 @@ private:
           if (stopped() || !strategy.divides(from.microBatchSamples()) ||
               (!points && strategy.point() > 0))
             continue;
+          double &then = slowerThen[{kind, strategy}];
+          if (!isAll && then > kSlowerForGood)
+            continue;
           Plan plan = from;
           bool changed = false;
           for (size_t l = 0; l < plan.layers.size(); ++l)
@@ -794,9 +818,11 @@ private:
             }
           // Strategies that recompute differ in nothing where all is kept.
           bool recomputes = strategy.checkpoint() || strategy.point() > 0;
-          if (changed)
-            better |= recomputes ? offer(std::move(plan), /*isBeside=*/true)
-                                 : offerBoth(std::move(plan));
+          if (!changed)
+            continue;
+          better |= recomputes ? offer(std::move(plan), /*isBeside=*/true)
+                               : offerBoth(std::move(plan));
+          then = slower;
         }
       better |= moveCuts();
       if (std::optional<Plan> keeping = keepingAll(best->plan()))
@@ -837,7 +863,12 @@ private:
     if (!isBehind(kFarBehind))
       keeping = keepingAll(plan);
     bool isBetter = offer(std::move(plan), /*isBeside=*/true);
-    return (keeping && offer(std::move(*keeping))) || isBetter;
+    if (!keeping)
+      return isBetter;
+    const double asItIs = slower;
+    isBetter |= offer(std::move(*keeping));
+    slower = std::min(slower, asItIs);
+    return isBetter;
   }
 
   /// Moves a layer to another chunk, where that helps: from each chunk to its
@@ -906,15 +937,19 @@ private:
   std::optional<std::chrono::steady_clock::time_point> stoppedAt;
   std::optional<PlannerResult> best;
   std::optional<double> coarseBestMs; ///< of `best`, once it was asked for
-  std::optional<Infeasible> closest;  ///< that does not fit
-  std::vector<BoundedShape> shapes; ///< those whose bounds are below the limit
+  /// The factor by which the plan offered last takes longer than the best one,
+  /// at least.
+  double slower = 0;
+  std::optional<Infeasible> closest; ///< that does not fit
+  std::vector<BoundedShape> shapes;  ///< those whose bounds are below the limit
   /// The limit that shapes were bounded with, once all were.
   std::optional<double> bounded;
   bool anyBelowCutoff = false; ///< plans were left out by what is known
   std::string reason;          ///< why the last shape was left out
   std::vector<std::string> decisions;
   size_t tried = 0;
-  size_t mostTried = std::numeric_limits<size_t>::max();
+  size_t workOfChanges = 0;
+  size_t mostWork = std::numeric_limits<size_t>::max();
 };
 
 } // namespace

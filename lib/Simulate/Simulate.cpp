@@ -375,14 +375,25 @@ static Expected<double> secondsAlone(const SimulationInput &input) {
   return timeline.end;
 }
 
-size_t stepOperations(const SimulationInput &input) {
-  // Operations of a layer: gathers, both directions, recomputation, scatter,
-  // TP, reshards.
+/// Operations of a layer are gathers, both directions, recomputation, scatter,
+/// TP, reshards.
+static size_t operationsOf(size_t layers, size_t chunks, int64_t microBatches) {
   constexpr size_t ofLayer = 8, ofCut = 4;
-  size_t each = ofCut * input.program.chunks.size();
+  return (ofLayer * layers + ofCut * chunks) *
+         static_cast<size_t>(microBatches);
+}
+
+size_t stepOperations(const SimulationInput &input) {
+  size_t layers = 0;
   for (const SimulatedRole &role : input.roles)
-    each += ofLayer * role.layers.size();
-  return each * static_cast<size_t>(input.microBatches());
+    layers += role.layers.size();
+  return operationsOf(layers, input.program.chunks.size(),
+                      input.microBatches());
+}
+
+size_t stepOperations(const Plan &plan) {
+  return operationsOf(plan.layers.size(), plan.chunks().size(),
+                      plan.microBatches);
 }
 
 /// The program of an input with so many micro-batches in place of its own.

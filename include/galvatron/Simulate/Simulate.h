@@ -254,6 +254,8 @@ llvm::Expected<double> simulatedSeconds(const SimulationInput &input,
 /// About so many operations a step has, as the limit of simulatedSeconds()
 /// counts them.
 size_t stepOperations(const SimulationInput &input);
+/// The same of a plan without packs.
+size_t stepOperations(const Plan &plan);
 
 /// Whether stages go on without a norm of all gradients, if the run asks for
 /// it: those of CPU ranks whose gradients are not clipped.
