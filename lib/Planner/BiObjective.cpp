@@ -114,8 +114,7 @@ BiObjectiveResult biObjective(const PipelineProblem &problem,
   std::set<std::vector<int64_t>> seen;
   std::vector<int64_t> byTime = timeBalanced(problem);
   std::vector<int64_t> byMemory = memoryBalanced(problem);
-  // The budgets alone bound the memory if p_t does not fit, the budgets alone
-  // bound the memory.
+  // Where p_t does not fit, the budgets alone bound the memory.
   int64_t mostMemory = std::numeric_limits<int64_t>::max();
   if (auto found = solve(byTime))
     mostMemory =

@@ -93,13 +93,13 @@ const BusyBound::Times &BusyBound::timesOf(const Plan &plan, size_t kind,
                                            const Strategy &strategy,
                                            size_t stage) {
   bool shares = cluster.sharesCores();
-  auto &list = known[{placeOf(plan, stage), kind, plan.microBatchSamples(),
-                      shares ? plan.microBatches : 0, shares ? stage : 0}];
-  for (const std::unique_ptr<Times> &times : list)
-    if (times->strategy == strategy)
-      return *times;
-  Times &times = *list.emplace_back(std::make_unique<Times>());
-  times.strategy = strategy;
+  auto [it, isNew] =
+      known[{placeOf(plan, stage), kind, plan.microBatchSamples(),
+             shares ? plan.microBatches : 0, shares ? stage : 0}]
+          .try_emplace(strategy);
+  Times &times = it->second;
+  if (!isNew)
+    return times;
   Expected<int64_t> samples = strategy.localSamples(plan.microBatchSamples());
   if (!samples) {
     times.refusal = toString(samples.takeError());
@@ -171,19 +171,14 @@ BusyBound::Messages BusyBound::messagesOf(const Plan &plan,
     return {};
   const std::vector<int64_t> &source = plan.stages[from].devices;
   const std::vector<int64_t> &target = plan.stages[to].devices;
-  std::vector<Moves> &here = moves[placeOf(plan, from, to)];
-  auto it = llvm::find_if(here, [&](const Moves &other) {
-    return other.former == former && other.latter == latter;
-  });
-  if (it == here.end()) {
-    here.push_back({former, latter,
-                    reshardRate(cluster, former, latter, source, target),
-                    reshardRate(cluster, latter, former, target, source)});
-    it = std::prev(here.end());
-  }
+  auto [it, isNew] = moves[placeOf(plan, from, to)][former].try_emplace(latter);
+  if (isNew)
+    it->second = {reshardRate(cluster, former, latter, source, target),
+                  reshardRate(cluster, latter, former, target, source)};
+  const auto &[there, back] = it->second;
   auto size = static_cast<double>(bytes);
   auto samples = static_cast<double>(plan.microBatchSamples());
-  return {it->there.seconds(size, samples), it->back.seconds(size, samples)};
+  return {there.seconds(size, samples), back.seconds(size, samples)};
 }
 
 /// A little less for what doubles round.
@@ -199,7 +194,7 @@ BusyBound::chunksOf(const Plan &plan) {
     size_t kind = 0;
     for (int64_t l = chunk.layers.first; l < chunk.layers.end(); ++l) {
       if (!before || model.kindOf(l) != kind ||
-          !(plan.layers[l].strategy == before->strategy))
+          plan.layers[l].strategy != plan.layers[l - 1].strategy)
         before = &timesOf(plan, l, times.stage);
       kind = model.kindOf(l);
       if (!before->refusal.empty())

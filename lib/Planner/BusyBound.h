@@ -21,6 +21,7 @@
 
 #include "CostTables.h"
 
+#include <array>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -53,7 +54,6 @@ public:
   /// Seconds of one layer: what computes or sums over TP ranks, what is
   /// gathered or scattered, and both as they are where nothing runs ahead.
   struct Times {
-    Strategy strategy;
     std::string refusal;
     double forward = 0, backward = 0, forwardMoved = 0, backwardMoved = 0;
     double backwardInLine = 0;
@@ -133,12 +133,6 @@ private:
   /// The times of all chunks; nothing if a layer cannot have its strategy.
   std::optional<std::vector<ChunkTimes>> chunksOf(const Plan &plan);
 
-  /// Moves between layouts of two strategies, from a place to another.
-  struct Moves {
-    Strategy former, latter;
-    ReshardRate there, back;
-  };
-
   /// The messages of `bytes` a sample from a stage to one of the next layers.
   Messages messagesOf(const Plan &plan, const Strategy &former,
                       const Strategy &latter, int64_t from, int64_t to,
@@ -159,13 +153,16 @@ private:
   std::map<std::pair<int64_t, int64_t>, std::vector<CoreContention>>
       contentions; ///< by degree and micro-batches
   CoreContention alone;
-  /// Places of pairs of stages, by degree and both; and moves there.
+  /// Places of pairs of stages, by degree and both; and moves there and back,
+  /// by place and the strategies of the former and the latter layer.
   std::map<std::tuple<int64_t, int64_t, int64_t>, size_t> cutPlaces;
-  std::map<size_t, std::vector<Moves>> moves;
+  std::map<size_t,
+           std::map<Strategy, std::map<Strategy, std::array<ReshardRate, 2>>>>
+      moves;
   /// The key is place, kind and samples, and micro-batches and stage where
   /// these share cores.
   std::map<std::tuple<size_t, size_t, int64_t, int64_t, size_t>,
-           std::vector<std::unique_ptr<Times>>>
+           std::map<Strategy, Times>>
       known;
 };
 

@@ -31,13 +31,11 @@ namespace galvatron::planner {
 /// Turns a candidate's problem of costs into one of what the busiest stage does
 /// at least: m micro-batches with their messages, and what is behind the last
 /// one of its sums of gradients and its update.
-class Candidate::BusyBuilder {
+class Candidate::BusyBuilder : LeastTimes {
 public:
-  BusyBuilder(Candidate &candidate, LayerModel &model, CostTables &tables,
-              const LeastForm &form, Picoseconds atMost)
-      : to(candidate), problem(to.theProblem), shape(to.theShape), model(model),
-        tables(tables), form(form), atMost(atMost), least(model, tables, shape),
-        count(static_cast<double>(shape.microBatches)),
+  BusyBuilder(Candidate &candidate, const LeastForm &form, Picoseconds atMost)
+      : LeastTimes(candidate.tables, candidate.theShape), to(candidate),
+        problem(to.theProblem), form(form), atMost(atMost),
         goesOn(shape.schedule->delay({}) > 0),
         seen(problem.optionSets.size(), 0),
         reshardPart(problem.layers.size(), 0) {}
@@ -54,13 +52,8 @@ private:
 
   Candidate &to;
   PipelineProblem &problem;
-  const Shape &shape;
-  LayerModel &model;
-  CostTables &tables;
   const LeastForm &form;
   Picoseconds atMost;
-  LeastTimes least;
-  double count;                    ///< micro-batches
   bool goesOn;                     ///< into the next step without draining
   std::vector<char> seen;          ///< by option set
   std::vector<double> reshardPart; ///< by place, how often reshards count
@@ -93,12 +86,11 @@ void Candidate::BusyBuilder::dropTies() {
 
 bool Candidate::BusyBuilder::timeStage(size_t stage) {
   size_t place = problem.stages[stage].place;
-  Hiding hiding = least.hidingOn(stage);
+  Hiding hiding = hidingOn(stage);
   double slowdown = 1;
   for (size_t l = 0; l < model.layerCount(); ++l) {
     size_t set = problem.layers[place][l];
-    slowdown =
-        std::max(slowdown, least.options(model.kindOf(l), stage).slowdown);
+    slowdown = std::max(slowdown, options(model.kindOf(l), stage).slowdown);
     if (tables.incomplete())
       return true;
     if (!std::exchange(seen[set], 1) &&
@@ -107,7 +99,7 @@ bool Candidate::BusyBuilder::timeStage(size_t stage) {
   }
   // Sums may run beside those of the last backward pass.
   double part = count;
-  if (shape.layout->backend[stage].streams)
+  if (layout.backend[stage].streams)
     part -= form.behindBackward * (2 - slowdown);
   reshardPart[place] = std::max(0.0, part);
   return true;
@@ -118,12 +110,12 @@ bool Candidate::BusyBuilder::timeStage(size_t stage) {
 /// False if one would be negative: counted as nothing it would be too much.
 bool Candidate::BusyBuilder::timeSet(size_t set, size_t kind, size_t stage,
                                      const Hiding &hiding) {
-  const KindOptions &options = least.options(kind, stage);
-  size_t firstStrategy = shape.layout->own[stage].strategy;
+  const KindOptions &own = options(kind, stage);
+  size_t firstStrategy = layout.own[stage].strategy;
   std::map<size_t, const KindOption *> byStrategy;
-  for (const KindOption &plain : options.options) {
+  for (const KindOption &plain : own.options) {
     byStrategy[firstStrategy + plain.strategy] = &plain;
-    for (const KindOption &point : least.pointsOf(plain, kind, stage))
+    for (const KindOption &point : pointsOf(plain, kind, stage))
       byStrategy[firstStrategy + point.strategy] = &point;
   }
   std::vector<PipelineOption> kept;
@@ -132,11 +124,11 @@ bool Candidate::BusyBuilder::timeSet(size_t set, size_t kind, size_t stage,
   for (auto [option, strategy] :
        zip_equal(problem.optionSets[set], to.strategyOf[set])) {
     const KindOption &from = *byStrategy.at(strategy);
-    Least time = least.of(from, hiding);
+    Least time = of(from, hiding);
     double sync = from.least.sync;
-    if (shape.layout->backend[stage].streams)
-      sync -= (2 - options.slowdown) * (form.behindBackward * time.behind +
-                                        (1 - form.behindBackward) * sync);
+    if (layout.backend[stage].streams)
+      sync -= (2 - own.slowdown) * (form.behindBackward * time.behind +
+                                    (1 - form.behindBackward) * sync);
     double busy = count * (time.forward + time.backward) + sync +
                   (goesOn ? from.least.update : from.least.end);
     if (busy < 0)
@@ -192,9 +184,8 @@ void Candidate::BusyBuilder::sumMoves() {
   problem.matrices = std::move(matrices);
 }
 
-bool Candidate::makeBusyLeast(LayerModel &model, CostTables &tables,
-                              const LeastForm &form, Picoseconds atMost) {
-  return BusyBuilder(*this, model, tables, form, atMost).build();
+bool Candidate::makeBusyLeast(const LeastForm &form, Picoseconds atMost) {
+  return BusyBuilder(*this, form, atMost).build();
 }
 
 } // namespace galvatron::planner

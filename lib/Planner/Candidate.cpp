@@ -22,32 +22,21 @@ using namespace llvm;
 
 namespace galvatron::planner {
 
-std::string Shape::str() const {
-  std::string text = "pp" + std::to_string(degree());
-  if (!layout->hasEqualGroups()) {
-    for (size_t s = 0; s < layout->devices.size(); ++s)
-      text += (s == 0 ? " (" : "+") + std::to_string(layout->devices[s].size());
-    text += ")";
-  }
-  return text + " m" + std::to_string(microBatches) + " batch " +
-         std::to_string(batch);
-}
-
-std::unique_ptr<Candidate> Candidate::make(LayerModel &model,
-                                           CostTables &tables,
+std::unique_ptr<Candidate> Candidate::make(CostTables &tables,
                                            const Shape &shape,
                                            std::string &refusal, int64_t fewest,
                                            Moves moves, Points points) {
-  return makeIn(shape.form(tables.searched()), model, tables, shape, refusal,
-                fewest, moves, points);
+  return makeIn(shape.form(tables.searched()), tables, shape, refusal, fewest,
+                moves, points);
 }
 
-std::unique_ptr<Candidate>
-Candidate::makeIn(StepForm form, LayerModel &model, CostTables &tables,
-                  const Shape &shape, std::string &refusal, int64_t fewest,
-                  Moves moves, std::optional<Points> points) {
+std::unique_ptr<Candidate> Candidate::makeIn(StepForm form, CostTables &tables,
+                                             const Shape &shape,
+                                             std::string &refusal,
+                                             int64_t fewest, Moves moves,
+                                             std::optional<Points> points) {
   std::unique_ptr<Candidate> candidate(
-      new Candidate(shape, fewest > 0 ? fewest : shape.microBatches));
+      new Candidate(tables, shape, fewest > 0 ? fewest : shape.microBatches));
   PipelineProblem &problem = candidate->theProblem;
   problem.microBatches = form == StepForm::Drain    ? shape.microBatches
                          : form == StepForm::Filled ? shape.microBatches + 1
@@ -55,22 +44,22 @@ Candidate::makeIn(StepForm form, LayerModel &model, CostTables &tables,
   problem.slowestAlone = form == StepForm::Steady;
   problem.classes = shape.layout->set->classes.size();
   problem.tieKeys = shape.layout->set->tieKeys.size();
-  if (!candidate->addOptions(form, model, tables, refusal, points))
+  if (!candidate->addOptions(form, refusal, points))
     return nullptr;
   if (moves == Moves::All) {
-    if (!candidate->leaveOutLong(model, refusal))
+    if (!candidate->leaveOutLong(refusal))
       return nullptr;
-    candidate->addTransfers(model, tables);
+    candidate->addTransfers();
     if (countsAllMessages(form) && !tables.incomplete())
-      candidate->countAllMessages(tables.devices());
-    candidate->addBoundaries(model);
-    if (!candidate->addTies(model, tables, refusal))
+      candidate->countAllMessages();
+    candidate->addBoundaries();
+    if (!candidate->addTies(refusal))
       return nullptr;
   } else {
     candidate->shortenLong();
-    candidate->makeTransfersFree(model.layerCount());
+    candidate->makeTransfersFree();
     if (moves == Moves::LeastCuts && !tables.incomplete())
-      candidate->addLeastCuts(model, tables);
+      candidate->addLeastCuts();
   }
   if (tables.incomplete())
     return nullptr;
@@ -81,11 +70,12 @@ Candidate::makeIn(StepForm form, LayerModel &model, CostTables &tables,
   return candidate;
 }
 
-std::unique_ptr<Candidate>
-Candidate::makeUnbound(LayerModel &model, CostTables &tables,
-                       const Shape &shape, std::string &refusal, Moves moves) {
+std::unique_ptr<Candidate> Candidate::makeUnbound(CostTables &tables,
+                                                  const Shape &shape,
+                                                  std::string &refusal,
+                                                  Moves moves) {
   std::unique_ptr<Candidate> candidate =
-      makeIn(shape.form(tables.searched()), model, tables, shape, refusal,
+      makeIn(shape.form(tables.searched()), tables, shape, refusal,
              /*fewest=*/0, moves, /*points=*/std::nullopt);
   if (!candidate)
     return nullptr;
@@ -177,22 +167,21 @@ static Picoseconds boundWith(const KindOption &option, const KindOptions &kind,
   return stepBound(shape, form, with, layers);
 }
 
-bool Candidate::addOptions(StepForm form, LayerModel &model, CostTables &tables,
-                           std::string &refusal, std::optional<Points> points) {
+bool Candidate::addOptions(StepForm form, std::string &refusal,
+                           std::optional<Points> points) {
   const Layout &layout = *theShape.layout;
   const StrategySet &set = *layout.set;
   std::optional<FreeBound> least;
   if (!tables.pricesPoints() || !set.hasPoints())
     points.reset();
   else if (points && points->within < kNoBound)
-    least = freeBound(model, tables, theShape);
+    least = freeBound(tables, theShape);
   auto mayHavePoints = [&](const KindOption &option, const KindOptions &kind) {
     return points &&
            (!least || boundWith(option, kind, theShape, form, *least,
-                                model.layerCount()) <= points->within);
+                                model().layerCount()) <= points->within);
   };
-  const std::vector<size_t> &contentions =
-      tables.contentionsOf(layout, theShape.microBatches);
+  const std::vector<size_t> &contentions = tables.contentionsOf(theShape);
   std::map<std::tuple<size_t, size_t, size_t>, size_t> placeIndex;
   for (size_t s = 0; s < layout.devices.size(); ++s) {
     const StrategySubset &own = layout.own[s];
@@ -210,25 +199,24 @@ bool Candidate::addOptions(StepForm form, LayerModel &model, CostTables &tables,
     if (!fresh)
       continue;
     theProblem.layers.emplace_back();
-    theProblem.layers.back().reserve(model.layerCount());
+    theProblem.layers.back().reserve(model().layerCount());
     std::map<std::pair<size_t, std::optional<size_t>>, size_t> setOfKind;
-    for (size_t l = 0; l < model.layerCount(); ++l) {
+    for (size_t l = 0; l < model().layerCount(); ++l) {
       std::optional<size_t> pin = set.pinOf(l);
-      auto [known, isNew] = setOfKind.try_emplace({model.kindOf(l), pin},
+      auto [known, isNew] = setOfKind.try_emplace({model().kindOf(l), pin},
                                                   theProblem.optionSets.size());
       theProblem.layers.back().push_back(known->second);
       if (!isNew)
         continue;
       const KindOptions &kind =
-          tables.kindOptions(model.kindOf(l), layout, s, theShape.samples(),
-                             theShape.microBatches);
+          tables.kindOptions(model().kindOf(l), theShape, s);
       if (none_of(kind.options, [&](const KindOption &option) {
             return set.allows(pin, own.strategy + option.strategy);
           })) {
         refusal =
-            pin ? pinRefusal(model, *theShape.schedule, l, set.strategies[*pin],
-                             theShape.samples())
-                : "layer '" + model.layerName(l) + "' has no strategy on " +
+            pin ? pinRefusal(model(), *theShape.schedule, l,
+                             set.strategies[*pin], theShape.samples())
+                : "layer '" + model().layerName(l) + "' has no strategy on " +
                       std::to_string(layout.devices[s].size()) + " devices" +
                       (kind.refusal.empty() ? "" : ": " + kind.refusal);
         return false;
@@ -254,18 +242,16 @@ bool Candidate::addOptions(StepForm form, LayerModel &model, CostTables &tables,
       llvm::for_each(kind.options, add);
       for (const KindOption &plain : kind.options)
         if (!pin && mayHavePoints(plain, kind))
-          llvm::for_each(tables.pointOptions(
-                             model.kindOf(l), layout, s, theShape.samples(),
-                             theShape.microBatches, plain, points->bytes),
+          llvm::for_each(tables.pointOptions(model().kindOf(l), theShape, s,
+                                             plain, points->bytes),
                          add);
     }
   }
   return true;
 }
 
-bool Candidate::keepOptions(
-    llvm::function_ref<bool(size_t set, size_t option)> isKept,
-    size_t &emptied) {
+std::optional<size_t> Candidate::keepOptions(
+    llvm::function_ref<bool(size_t set, size_t option)> isKept) {
   for (size_t set = 0; set < theProblem.optionSets.size(); ++set) {
     std::vector<PipelineOption> &options = theProblem.optionSets[set];
     size_t kept = 0;
@@ -276,44 +262,37 @@ bool Candidate::keepOptions(
       }
     options.resize(kept);
     strategyOf[set].resize(kept);
-    if (kept == 0) {
-      emptied = set;
-      return false;
-    }
+    if (kept == 0)
+      return set;
   }
-  return true;
+  return std::nullopt;
 }
 
 bool Candidate::leaveOut(llvm::function_ref<bool(const Strategy &)> isLeftOut) {
   std::vector<char> isKept;
   for (const Strategy &strategy : theShape.layout->set->strategies)
     isKept.push_back(!isLeftOut(strategy));
-  size_t emptied = 0;
-  return keepOptions(
-      [&](size_t set, size_t i) { return isKept[strategyOf[set][i]]; },
-      emptied);
+  return !keepOptions(
+      [&](size_t set, size_t i) { return isKept[strategyOf[set][i]]; });
 }
 
 /// Leaves out the options whose times cannot be summed with all others. A
 /// pipeline with one of them costs more than `longest` (leastCost()), so that
 /// no plan is lost as long as a faster one is found. False if a layer has no
 /// other.
-bool Candidate::leaveOutLong(LayerModel &model, std::string &refusal) {
+bool Candidate::leaveOutLong(std::string &refusal) {
   Picoseconds most = theProblem.mostSummable();
-  size_t emptied = 0;
-  if (keepOptions(
-          [&](size_t set, size_t i) {
-            bool isLong =
-                theProblem.leastCost(theProblem.optionSets[set][i]) > most;
-            if (isLong)
-              longest = most;
-            return !isLong;
-          },
-          emptied))
+  std::optional<size_t> emptied = keepOptions([&](size_t set, size_t i) {
+    bool isLong = theProblem.leastCost(theProblem.optionSets[set][i]) > most;
+    if (isLong)
+      longest = most;
+    return !isLong;
+  });
+  if (!emptied)
     return true;
   for (const std::vector<size_t> &place : theProblem.layers)
-    if (auto it = llvm::find(place, emptied); it != place.end())
-      refusal = "layer '" + model.layerName(it - place.begin()) +
+    if (auto it = llvm::find(place, *emptied); it != place.end())
+      refusal = "layer '" + model().layerName(it - place.begin()) +
                 "' takes too long under every strategy for a step to be "
                 "summed";
   return false;
@@ -356,10 +335,10 @@ std::vector<Picoseconds> Candidate::spread(ArrayRef<Picoseconds> block,
   return matrix;
 }
 
-void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
+void Candidate::addTransfers() {
   const Layout &layout = *theShape.layout;
   int64_t samples = theShape.samples();
-  size_t count = model.layerCount();
+  size_t count = model().layerCount();
   auto times = [&](const std::vector<ReshardRate> &rates, int64_t bytes) {
     std::vector<Picoseconds> matrix;
     matrix.reserve(rates.size());
@@ -388,7 +367,7 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
     std::map<int64_t, size_t> known;
     theProblem.transforms[place].reserve(count);
     for (size_t l = 0; l + 1 < count; ++l) {
-      int64_t bytes = model.boundaryBytesPerSample(l);
+      int64_t bytes = model().boundaryBytesPerSample(l);
       auto [it, fresh] = known.try_emplace(bytes, 0);
       if (fresh) {
         std::vector<Picoseconds> both = times(rates.forward, bytes);
@@ -414,7 +393,7 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
     std::map<int64_t, PipelineCut> known;
     theProblem.cuts.back().reserve(count);
     for (size_t l = 0; l + 1 < count; ++l) {
-      int64_t bytes = model.boundaryBytesPerSample(l);
+      int64_t bytes = model().boundaryBytesPerSample(l);
       auto [it, fresh] = known.try_emplace(bytes);
       if (fresh) {
         it->second.activation =
@@ -429,7 +408,7 @@ void Candidate::addTransfers(LayerModel &model, CostTables &tables) {
 /// Counts the messages of all micro-batches, where the formula is not a sum
 /// over one of them. A message occupies both of its ends, opposite ones go at
 /// the same time, and those at one uplink share it.
-void Candidate::countAllMessages(const Cluster &cluster) {
+void Candidate::countAllMessages() {
   PipelineProblem &problem = theProblem;
   std::vector<std::vector<Picoseconds>> matrices;
   std::map<std::tuple<size_t, size_t, int64_t>, size_t> made;
@@ -447,7 +426,7 @@ void Candidate::countAllMessages(const Cluster &cluster) {
     for (size_t &matrix : place)
       matrix = numberOf(matrix, matrix, 1);
   std::vector<int64_t> users =
-      messagesAtUplinks(cluster, theShape.layout->devices);
+      messagesAtUplinks(tables.devices(), theShape.layout->devices);
   std::vector<std::vector<PipelineCut>> cuts;
   std::map<std::pair<size_t, int64_t>, size_t> places;
   for (auto [place, count] : zip_equal(problem.cutPlace, users)) {
@@ -468,13 +447,13 @@ void Candidate::countAllMessages(const Cluster &cluster) {
   problem.matrices = std::move(matrices);
 }
 
-void Candidate::addBoundaries(LayerModel &model) {
+void Candidate::addBoundaries() {
   const StrategySet &set = *theShape.layout->set;
   // Few different sets of tensors.
   std::map<std::pair<SmallVector<int64_t, 1>, SmallVector<int64_t, 1>>, size_t>
       known;
-  for (size_t l = 0; l + 1 < model.layerCount(); ++l) {
-    LiveTensors tensors = model.liveTensors(l);
+  for (size_t l = 0; l + 1 < model().layerCount(); ++l) {
+    LiveTensors tensors = model().liveTensors(l);
     auto [it, fresh] = known.try_emplace({tensors.made, tensors.passing},
                                          theProblem.boundaries.size());
     theProblem.boundaryBehind.push_back(it->second);
@@ -494,7 +473,8 @@ void Candidate::addBoundaries(LayerModel &model) {
 }
 
 /// All classes are alike then.
-void Candidate::makeTransfersFree(size_t layers) {
+void Candidate::makeTransfersFree() {
+  size_t layers = theProblem.layerCount();
   theProblem.classes = theProblem.tieKeys = 1;
   for (std::vector<PipelineOption> &set : theProblem.optionSets)
     for (PipelineOption &option : set)
@@ -507,7 +487,7 @@ void Candidate::makeTransfersFree(size_t layers) {
     theProblem.cuts.assign(1, std::vector<PipelineCut>(layers - 1));
 }
 
-void Candidate::addLeastCuts(LayerModel &model, CostTables &tables) {
+void Candidate::addLeastCuts() {
   const Layout &layout = *theShape.layout;
   theProblem.cuts.clear();
   std::map<Picoseconds, size_t> matrixOf;
@@ -524,10 +504,10 @@ void Candidate::addLeastCuts(LayerModel &model, CostTables &tables) {
     if (!isNew)
       continue;
     std::vector<PipelineCut> &cuts = theProblem.cuts.emplace_back();
-    cuts.reserve(model.layerCount());
+    cuts.reserve(model().layerCount());
     int64_t before = -1;
-    for (size_t l = 0; l + 1 < model.layerCount(); ++l) {
-      int64_t bytes = model.boundaryBytesPerSample(l);
+    for (size_t l = 0; l + 1 < model().layerCount(); ++l) {
+      int64_t bytes = model().boundaryBytesPerSample(l);
       if (std::exchange(before, bytes) == bytes) {
         cuts.push_back(cuts.back());
         continue;
@@ -582,11 +562,10 @@ std::string Candidate::tieRule(const LayerModel &model, bool severalStages) {
 
 /// False if so many layers share parameters that a search could not go through
 /// what they may have.
-bool Candidate::addTies(LayerModel &model, CostTables &tables,
-                        std::string &refusal) {
+bool Candidate::addTies(std::string &refusal) {
   const Layout &layout = *theShape.layout;
-  size_t stages = layout.devices.size(), count = model.layerCount();
-  const SharingLayers sharing(model);
+  size_t stages = layout.devices.size(), count = model().layerCount();
+  const SharingLayers sharing(model());
   if (sharing.bytes.size() > kMostTies) {
     refusal = "expected at most " + std::to_string(kMostTies) +
               " pairs of layers that share parameters, found " +
@@ -684,8 +663,7 @@ bool Candidate::fits(const Solved &solved) const {
   return evaluatePipeline(theProblem, solved.partition, choice).fits;
 }
 
-bool Candidate::priceBytes(LayerModel &model, CostTables &tables,
-                           const PipelineSolution &solution) const {
+bool Candidate::priceBytes(const PipelineSolution &solution) const {
   const Layout &layout = *theShape.layout;
   bool had = false;
   size_t layer = 0;
@@ -697,14 +675,12 @@ bool Candidate::priceBytes(LayerModel &model, CostTables &tables,
         continue;
       size_t own = strategy - layout.own[s].strategy;
       const KindOptions &kind =
-          tables.kindOptions(model.kindOf(layer), layout, s, theShape.samples(),
-                             theShape.microBatches);
+          tables.kindOptions(model().kindOf(layer), theShape, s);
       auto plain = find_if(kind.options, [&](const KindOption &option) {
         return is_contained(layout.own[s].set->pointsOf[option.strategy], own);
       });
       const std::vector<KindOption> &points = tables.pointOptions(
-          model.kindOf(layer), layout, s, theShape.samples(),
-          theShape.microBatches, *plain, PointBytes::Exact);
+          model().kindOf(layer), theShape, s, *plain, PointBytes::Exact);
       auto point = find_if(points, [&](const KindOption &option) {
         return option.strategy == own;
       });
@@ -718,7 +694,7 @@ bool Candidate::priceBytes(LayerModel &model, CostTables &tables,
   return had;
 }
 
-MemoryNeed Candidate::memoryNeed(LayerModel &model) const {
+MemoryNeed Candidate::memoryNeed() const {
   PipelineNeed need = leastNeed(theProblem);
   Solved solved = toSolved(need.solution);
   size_t layer = 0;
@@ -732,12 +708,12 @@ MemoryNeed Candidate::memoryNeed(LayerModel &model) const {
         theShape.layout->set->strategies[solved.strategies[layer]];
     int64_t samples = cantFail(strategy.localSamples(theShape.samples()));
     layers.push_back(makeStageLayer(
-        cantFail(model.footprintUnder(*theShape.schedule, model.kindOf(layer),
-                                      strategy, samples)),
-        samples, model.dataOf(layer), strategy));
+        cantFail(model().footprintUnder(
+            *theShape.schedule, model().kindOf(layer), strategy, samples)),
+        samples, model().dataOf(layer), strategy));
     strategies.push_back(strategy);
   }
-  connectLayers(layers, strategies, model, first);
+  connectLayers(layers, strategies, model(), first);
   MemoryNeed result;
   result.stage = static_cast<int64_t>(need.stage);
   StageShape shape = stageShape(need.stage);
@@ -759,11 +735,11 @@ MemoryNeed Candidate::memoryNeed(LayerModel &model) const {
 /// sum 1, so at least as long as if every layer were where w N is least. Stages
 /// count by how fast each would do the whole model. A stage's moves count with
 /// it.
-static Picoseconds slowestStage(LayerModel &model, CostTables &tables,
-                                const Shape &shape,
-                                ArrayRef<size_t> contentions,
+static Picoseconds slowestStage(CostTables &tables, const Shape &shape,
                                 ArrayRef<CostTables::LeastMove> moves) {
   const Layout &layout = *shape.layout;
+  const LayerModel &model = tables.layerModel();
+  const std::vector<size_t> &contentions = tables.contentionsOf(shape);
   std::map<size_t, int64_t> layersOfKind;
   for (size_t l = 0; l < model.layerCount(); ++l)
     ++layersOfKind[model.kindOf(l)];
@@ -777,11 +753,8 @@ static Picoseconds slowestStage(LayerModel &model, CostTables &tables,
     ++sorts.try_emplace({layout.place[s], contentions[s]}, Sort{s})
           .first->second.count;
   auto leastOn = [&](const Sort &sort, size_t kind) {
-    return static_cast<double>(tables
-                                   .kindOptions(kind, layout, sort.stage,
-                                                shape.samples(),
-                                                shape.microBatches)
-                                   .leastNosync);
+    return static_cast<double>(
+        tables.kindOptions(kind, shape, sort.stage).leastNosync);
   };
   double sum = 0;
   for (auto &[key, sort] : sorts) {
@@ -812,15 +785,14 @@ static Picoseconds slowestStage(LayerModel &model, CostTables &tables,
       std::min(bound * rounding, static_cast<double>(kMostTime)));
 }
 
-FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape,
-                    bool cuts) {
+FreeBound freeBound(CostTables &tables, const Shape &shape, bool cuts) {
   // A cut that is not among the moves costs nothing.
   std::vector<CostTables::LeastMove> moves;
   if (cuts)
-    moves = leastCuts(model, tables, shape);
+    moves = leastCuts(tables, shape);
   const Layout &layout = *shape.layout;
-  const std::vector<size_t> &contentions =
-      tables.contentionsOf(layout, shape.microBatches);
+  const LayerModel &model = tables.layerModel();
+  const std::vector<size_t> &contentions = tables.contentionsOf(shape);
   std::map<size_t, FreeBound> ofKind;
   // One stage of each sort.
   std::map<std::pair<size_t, size_t>, size_t> stages;
@@ -834,8 +806,7 @@ FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape,
       least = {kNoBound, kNoBound, kNoBound, kNoBound};
       for (const auto &[sort, stage] : stages) {
         const KindOptions &kind =
-            tables.kindOptions(model.kindOf(l), layout, stage, shape.samples(),
-                               shape.microBatches);
+            tables.kindOptions(model.kindOf(l), shape, stage);
         // A candidate needs options for every kind on every place.
         if (kind.options.empty())
           return {kNoBound, kNoBound, kNoBound, kNoBound};
@@ -858,17 +829,17 @@ FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape,
   nosync = std::min(nosync + moved, kNoBound - 1);
   Picoseconds share = (nosync + layout.degree - 1) / layout.degree;
   if (!layout.hasEqualGroups() || stages.size() > 1)
-    share =
-        std::max(share, slowestStage(model, tables, shape, contentions, moves));
+    share = std::max(share, slowestStage(tables, shape, moves));
   return {time, std::max(share, largest), nosync, forward, moved};
 }
 
 /// Cut s is behind one of the layers that leave each stage before it and each
 /// behind it a layer; what it moves has at least the bytes of the smallest of
 /// these boundaries.
-std::vector<CostTables::LeastMove>
-leastCuts(LayerModel &model, CostTables &tables, const Shape &shape) {
+std::vector<CostTables::LeastMove> leastCuts(CostTables &tables,
+                                             const Shape &shape) {
   const Layout &layout = *shape.layout;
+  const LayerModel &model = tables.layerModel();
   size_t stages = layout.devices.size(), count = model.layerCount();
   std::vector<CostTables::LeastMove> moves;
   for (size_t s = 0; s + 1 < stages && stages <= count; ++s) {

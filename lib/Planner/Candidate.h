@@ -24,22 +24,6 @@
 
 namespace galvatron::planner {
 
-struct Shape {
-  int64_t batch = 0;
-  int64_t microBatches = 1;
-  const Schedule *schedule = &defaultSchedule();
-  const Layout *layout = nullptr;
-
-  int64_t degree() const { return layout->degree; }
-  int64_t samples() const { return batch / microBatches; }
-  /// The form of a step that is searched for it under an objective.
-  StepForm form(Objective objective) const {
-    return stepFormOf(*schedule, degree(), microBatches, objective);
-  }
-  /// "pp2 m4 batch 32", "pp2 (3+1) m4 batch 32" with unequal groups.
-  std::string str() const;
-};
-
 /// Partition and strategies of a shape, with the cost of the whole pipeline.
 struct Solved {
   Picoseconds cost = 0;
@@ -87,8 +71,7 @@ struct LeastForm {
   /// True if `waits` may be more than 0.
   static bool hasWaits(const Shape &shape);
   /// The one to begin with: the first stage ends last.
-  static LeastForm first(LayerModel &model, CostTables &tables,
-                         const Shape &shape);
+  static LeastForm first(CostTables &tables, const Shape &shape);
 
   /// The ends of the first stages count, the first one's most, and the next
   /// ones' evenly less.
@@ -152,6 +135,8 @@ public:
   /// (Plan::provenAmong); empty: anything.
   static std::string tieRule(const LayerModel &model, bool severalStages);
 
+  /// The tables must outlive the candidate.
+  ///
   /// Null if some layer can have no strategy of the set, the reason is then in
   /// `refusal`, or if the tables are incomplete: pricing was to end. Memory is
   /// that of `fewest` micro-batches if given, which is the least of all shapes
@@ -161,9 +146,8 @@ public:
   ///
   /// Which points (CostTables::pointOptions()) a problem has: see Points.
   static std::unique_ptr<Candidate>
-  make(LayerModel &model, CostTables &tables, const Shape &shape,
-       std::string &refusal, int64_t fewest = 0, Moves moves = Moves::All,
-       Points points = {});
+  make(CostTables &tables, const Shape &shape, std::string &refusal,
+       int64_t fewest = 0, Moves moves = Moves::All, Points points = {});
   /// True if a point is no faster than what keeps all values under the formula
   /// that is searched, so that without memory no pipeline with points is the
   /// fastest. Where stages count forward passes and ends alone it is not: more
@@ -174,17 +158,17 @@ public:
   /// The shape without points, as if memory were endless: what that costs at
   /// least no pipeline with points costs less, if pointsTakeNoLess(). Null as
   /// above.
-  static std::unique_ptr<Candidate>
-  makeUnbound(LayerModel &model, CostTables &tables, const Shape &shape,
-              std::string &refusal, Moves moves);
+  static std::unique_ptr<Candidate> makeUnbound(CostTables &tables,
+                                                const Shape &shape,
+                                                std::string &refusal,
+                                                Moves moves);
   /// Makes the shape with lower bounds of executed times in place of costs: no
   /// plan of it is executed faster than its cost says, as far as that is at
   /// most `atMost`; strategies that take longer are left out. Null as above, or
   /// with an empty refusal if nothing is left. docs/search.md, "The proof".
   static std::unique_ptr<Candidate>
-  makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
-            const LeastForm &form, Picoseconds atMost, std::string &refusal,
-            Moves moves);
+  makeLeast(CostTables &tables, const Shape &shape, const LeastForm &form,
+            Picoseconds atMost, std::string &refusal, Moves moves);
   /// The ends of stages in a solution of such a problem, picoseconds: when a
   /// stage is done but for its update, later than if it ended its last backward
   /// pass with the first stage; and its update.
@@ -206,10 +190,10 @@ public:
   const Shape &shape() const { return theShape; }
   const PipelineProblem &problem() const { return theProblem; }
   /// Every pipeline of the shape that is not one of problem()'s costs more:
-  /// strategies that take too long to be summed are left out. Nothing if none
+  /// strategies that take too long to be summed are left out. kNoBound if none
   /// is. Without transfers they are shortened instead, which keeps bounds
   /// bounds, and memory as it is.
-  std::optional<Picoseconds> leftOutAbove() const { return longest; }
+  Picoseconds leftOutAbove() const { return longest; }
   /// About how much memory it takes.
   size_t bytes() const;
   Solved toSolved(const PipelineSolution &solution) const;
@@ -218,58 +202,56 @@ public:
   bool fits(const Solved &solved) const;
   /// True if points of a solution had the least bytes; they are exact in what
   /// is made from now on.
-  bool priceBytes(LayerModel &model, CostTables &tables,
-                  const PipelineSolution &solution) const;
-  /// Needs the model, for the ledger.
-  MemoryNeed memoryNeed(LayerModel &model) const;
+  bool priceBytes(const PipelineSolution &solution) const;
+  MemoryNeed memoryNeed() const;
 
   /// Leaves out the options of these strategies; false if a layer has no other.
   bool leaveOut(llvm::function_ref<bool(const Strategy &)> isLeftOut);
 
 private:
-  Candidate(const Shape &shape, int64_t fewest)
-      : theShape(shape), memoryMicroBatches(fewest) {}
+  Candidate(CostTables &tables, const Shape &shape, int64_t fewest)
+      : tables(tables), theShape(shape), memoryMicroBatches(fewest) {}
   /// Returns make() with the costs of a given formula.
-  static std::unique_ptr<Candidate>
-  makeIn(StepForm form, LayerModel &model, CostTables &tables,
-         const Shape &shape, std::string &refusal, int64_t fewest, Moves moves,
-         std::optional<Points> points);
-  bool addOptions(StepForm form, LayerModel &model, CostTables &tables,
-                  std::string &refusal, std::optional<Points> points);
-  void countAllMessages(const Cluster &cluster);
+  static std::unique_ptr<Candidate> makeIn(StepForm form, CostTables &tables,
+                                           const Shape &shape,
+                                           std::string &refusal, int64_t fewest,
+                                           Moves moves,
+                                           std::optional<Points> points);
+  LayerModel &model() const { return tables.layerModel(); }
+  bool addOptions(StepForm form, std::string &refusal,
+                  std::optional<Points> points);
+  void countAllMessages();
   /// Sets the memory of an option on a stage.
   static void setMemory(PipelineOption &option, const KindOption &from,
                         const StageShape &shape, const PipelineStage &stage);
-  /// Keeps some options of every set; false, and the number of the set, where
-  /// one has none.
-  bool keepOptions(llvm::function_ref<bool(size_t set, size_t option)> isKept,
-                   size_t &emptied);
-  bool leaveOutLong(LayerModel &model, std::string &refusal);
+  /// Keeps some options of every set, up to one that would have none: the
+  /// number of that set, if there is one.
+  std::optional<size_t>
+  keepOptions(llvm::function_ref<bool(size_t set, size_t option)> isKept);
+  bool leaveOutLong(std::string &refusal);
   void shortenLong();
-  void addTransfers(LayerModel &model, CostTables &tables);
-  void addBoundaries(LayerModel &model);
-  void makeTransfersFree(size_t layers);
-  void addLeastCuts(LayerModel &model, CostTables &tables);
+  void addTransfers();
+  void addBoundaries();
+  void makeTransfersFree();
+  void addLeastCuts();
   std::vector<Picoseconds> spread(llvm::ArrayRef<Picoseconds> block,
                                   const StrategySubset &rows,
                                   const StrategySubset &columns, size_t side,
                                   bool ties) const;
-  bool addTies(LayerModel &model, CostTables &tables, std::string &refusal);
+  bool addTies(std::string &refusal);
   class LeastBuilder;
-  bool makeTimesLeast(LayerModel &model, CostTables &tables,
-                      const LeastForm &form, Picoseconds atMost);
   class BusyBuilder;
-  bool makeBusyLeast(LayerModel &model, CostTables &tables,
-                     const LeastForm &form, Picoseconds atMost);
+  bool makeBusyLeast(const LeastForm &form, Picoseconds atMost);
   StageShape stageShape(size_t stage) const;
   size_t setOf(size_t stage, size_t layer) const {
     return theProblem.layers[theProblem.stages[stage].place][layer];
   }
 
+  CostTables &tables;
   Shape theShape;
   int64_t memoryMicroBatches;
   PipelineProblem theProblem;
-  std::optional<Picoseconds> longest;
+  Picoseconds longest = kNoBound;
   std::vector<std::vector<size_t>> strategyOf; ///< [option set][option]
   /// The end of an option of makeLeast(), picoseconds: a backward pass, what
   /// comes behind the last one up to the norm, and the update.
@@ -289,8 +271,7 @@ struct FreeBound {
 };
 /// With `cuts` it has what every cut takes at least, for which it prices the
 /// moves of cuts.
-FreeBound freeBound(LayerModel &model, CostTables &tables, const Shape &shape,
-                    bool cuts = false);
+FreeBound freeBound(CostTables &tables, const Shape &shape, bool cuts = false);
 /// Returns time + (m - 1) * nosync; what is longer than any pipeline is just
 /// below kNoBound, which stands for "nothing fits".
 Picoseconds pipelineBound(int64_t microBatches, Picoseconds time,
@@ -300,14 +281,13 @@ Picoseconds stepBound(const Shape &shape, StepForm form, const FreeBound &least,
                       size_t layers);
 
 /// The least that each cut moves, whatever the partition and the classes.
-std::vector<CostTables::LeastMove>
-leastCuts(LayerModel &model, CostTables &tables, const Shape &shape);
+std::vector<CostTables::LeastMove> leastCuts(CostTables &tables,
+                                             const Shape &shape);
 
 /// A lower bound of the executed time of any plan of the shape, whatever the
 /// memory; kNoBound if a layer has no strategy. With `cuts` it has what these
 /// take at least, where the schedule's form has that.
-Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
-                          const Shape &shape, bool cuts);
+Picoseconds leastFreeTime(CostTables &tables, const Shape &shape, bool cuts);
 
 } // namespace galvatron::planner
 

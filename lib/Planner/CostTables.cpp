@@ -104,6 +104,17 @@ StrategySet StrategySet::join(ArrayRef<const StrategySet *> sets) {
   return all;
 }
 
+std::string Shape::str() const {
+  std::string text = "pp" + std::to_string(degree());
+  if (!layout->hasEqualGroups()) {
+    for (size_t s = 0; s < layout->devices.size(); ++s)
+      text += (s == 0 ? " (" : "+") + std::to_string(layout->devices[s].size());
+    text += ")";
+  }
+  return text + " m" + std::to_string(microBatches) + " batch " +
+         std::to_string(batch);
+}
+
 std::string CostTables::signature(ArrayRef<int64_t> a, ArrayRef<int64_t> b,
                                   bool moves) const {
   // Ranks matter by type and by which of them share a node; with an explicit
@@ -148,13 +159,12 @@ size_t CostTables::numberOf(std::string text, ArrayRef<int64_t> from,
   return it->second;
 }
 
-const std::vector<size_t> &CostTables::contentionsOf(const Layout &layout,
-                                                     int64_t microBatches) {
+const std::vector<size_t> &CostTables::contentionsOf(const Shape &shape) {
   auto [it, fresh] = contentionNumbers.try_emplace(
-      {layout.number, contended ? microBatches : 0});
+      {shape.layout->number, contended ? shape.microBatches : 0});
   if (fresh)
-    for (const CoreContention &contention :
-         pipelineContention(cluster, layout.devices, microBatches)) {
+    for (const CoreContention &contention : pipelineContention(
+             cluster, shape.layout->devices, shape.microBatches)) {
       auto number = llvm::find(contentions, contention);
       if (number == contentions.end())
         number = contentions.insert(number, contention);
@@ -184,15 +194,10 @@ static int64_t transientGatheredAhead(const LayerFootprint &footprint) {
                                align64(footprint.backwardGathered));
 }
 
-CostTables::KindKey CostTables::keyOf(size_t kind, const Layout &layout,
-                                      size_t stage, int64_t samples,
-                                      int64_t microBatches) {
-  return {layout.place[stage],
-          kind,
-          samples,
-          contentionsOf(layout, microBatches)[stage],
-          ahead,
-          layout.degree};
+CostTables::KindKey CostTables::keyOf(size_t kind, const Shape &shape,
+                                      size_t stage) {
+  return {shape.layout->place[stage],  kind,  shape.samples(),
+          contentionsOf(shape)[stage], ahead, shape.degree()};
 }
 
 const StrategyLinks &CostTables::linksAt(size_t place, const StrategySet &set,
@@ -233,9 +238,7 @@ Expected<KindOption> CostTables::price(const KindKey &key, const Layout &layout,
   bool gathersAhead = ahead && footprint->forwardGathered > 0;
   LayerTime time =
       gathersAhead ? layerTimeGatheredAhead(parts) : layerTime(parts);
-  FormTimes form{layerNosyncPicoseconds(time), toPicoseconds(time.forward),
-                 endPicoseconds(time, parts, layout.degree, objective),
-                 wholeEndPicoseconds(time, parts)};
+  FormTimes form = FormTimes::of(time, parts, layout.degree, objective);
   LeastParts least = LeastParts::of(alone, *footprint);
   // Gradients leave behind the last backward pass, by the thread that
   // computes. Other copies may be where a stage waits anyway.
@@ -255,11 +258,12 @@ Expected<KindOption> CostTables::price(const KindKey &key, const Layout &layout,
   return option;
 }
 
-const KindOptions &CostTables::kindOptions(size_t kind, const Layout &layout,
-                                           size_t stage, int64_t samples,
-                                           int64_t microBatches) {
+const KindOptions &CostTables::kindOptions(size_t kind, const Shape &shape,
+                                           size_t stage) {
+  const Layout &layout = *shape.layout;
   const StrategySet &set = *layout.own[stage].set;
-  KindKey key = keyOf(kind, layout, stage, samples, microBatches);
+  const int64_t samples = shape.samples();
+  KindKey key = keyOf(kind, shape, stage);
   auto [it, fresh] = kinds.try_emplace(key);
   KindOptions &entry = it->second;
   if (!fresh)
@@ -325,15 +329,15 @@ static bool takesNoLess(const KindOption &point, const KindOption &plain) {
 }
 
 const std::vector<KindOption> &
-CostTables::pointOptions(size_t kind, const Layout &layout, size_t stage,
-                         int64_t samples, int64_t microBatches,
+CostTables::pointOptions(size_t kind, const Shape &shape, size_t stage,
                          const KindOption &plain, PointBytes bytes) {
   static const std::vector<KindOption> none;
+  const Layout &layout = *shape.layout;
   const StrategySet &set = *layout.own[stage].set;
   const std::vector<size_t> &numbers = set.pointsOf[plain.strategy];
   if (numbers.empty() || !hasPoints)
     return none;
-  KindKey key = keyOf(kind, layout, stage, samples, microBatches);
+  KindKey key = keyOf(kind, shape, stage);
   if (auto exact = points.find({key, plain.strategy}); exact != points.end())
     return exact->second;
   auto &priced = bytes == PointBytes::Exact ? points : leastPoints;
@@ -365,25 +369,23 @@ CostTables::boundaryRates(const StrategySet &former, const StrategySet &latter,
     return it->second;
   const Place &at = places[pairPlace];
   auto [forward, backward] = std::tie(it->second.forward, it->second.backward);
-  for (size_t from : former.classes)
-    for (size_t to : latter.classes) {
-      if (cancelled())
-        return leftOut(rates, it);
-      forward.push_back(reshardRate(cluster, former.strategies[from],
-                                    latter.strategies[to], at.from, at.to));
-    }
-  // Inside a stage the way back is a move from the latter class to the former.
   size_t rows = former.classes.size(), columns = latter.classes.size();
+  forward.resize(rows * columns);
+  backward.resize(rows * columns);
   for (size_t from = 0; from < rows; ++from)
     for (size_t to = 0; to < columns; ++to) {
       if (cancelled())
         return leftOut(rates, it);
-      backward.push_back(
-          at.from == at.to
-              ? forward[to * columns + from]
-              : reshardRate(cluster, latter.strategies[latter.classes[to]],
-                            former.strategies[former.classes[from]], at.to,
-                            at.from));
+      const Strategy &one = former.strategies[former.classes[from]];
+      const Strategy &other = latter.strategies[latter.classes[to]];
+      ReshardRate &there = forward[from * columns + to];
+      there = reshardRate(cluster, one, other, at.from, at.to);
+      // Inside a stage a move is also the way back of the opposite one.
+      if (at.from == at.to)
+        backward[to * columns + from] = there;
+      else
+        backward[from * columns + to] =
+            reshardRate(cluster, other, one, at.to, at.from);
     }
   return it->second;
 }

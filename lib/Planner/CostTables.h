@@ -36,18 +36,6 @@
 
 namespace galvatron::planner {
 
-/// A layer's part of what a step costs besides its micro-batches. Under the
-/// executed objective stages sum gradients side by side, as they update: all
-/// that has to be done counts with the mean over the stages.
-inline Picoseconds endPicoseconds(const LayerTime &time,
-                                  const LayerTimeParts &parts, int64_t stages,
-                                  Objective objective) {
-  if (objective == Objective::Paper)
-    return layerPicoseconds(time) - layerNosyncPicoseconds(time) +
-           updatePicoseconds(parts, stages);
-  double atEnd = time.total() - time.totalNosync() + parts.norm + parts.update;
-  return toPicoseconds(atEnd / static_cast<double>(stages));
-}
 /// The strategies of one group size with their layout classes.
 struct StrategySet {
   std::vector<Strategy> strategies;
@@ -116,6 +104,24 @@ struct Layout {
     return llvm::all_of(
         own, [&](const StrategySubset &subset) { return subset.set == set; });
   }
+};
+
+/// Batch, pipeline degree, micro-batches and schedule: what is left to choose
+/// are partition and strategies.
+struct Shape {
+  int64_t batch = 0;
+  int64_t microBatches = 1;
+  const Schedule *schedule = &defaultSchedule();
+  const Layout *layout = nullptr;
+
+  int64_t degree() const { return layout->degree; }
+  int64_t samples() const { return batch / microBatches; }
+  /// The form of a step that is searched for it under an objective.
+  StepForm form(Objective objective) const {
+    return stepFormOf(*schedule, degree(), microBatches, objective);
+  }
+  /// "pp2 m4 batch 32", "pp2 (3+1) m4 batch 32" with unequal groups.
+  std::string str() const;
 };
 
 /// The parts of a layer's time that lower bounds of an executed step are made
@@ -199,30 +205,29 @@ public:
   }
   size_t placeOf(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to);
 
-  /// The numbers of lists of contentions by stage of a layout with so many
-  /// micro-batches; 0 is the empty one. All 0 on a cluster that shares no
-  /// cores: then costs do not depend on the micro-batches.
-  const std::vector<size_t> &contentionsOf(const Layout &layout,
-                                           int64_t microBatches);
+  /// The numbers of lists of contentions by stage of a shape; 0 is the empty
+  /// one. All 0 on a cluster that shares no cores: then costs do not depend on
+  /// the micro-batches.
+  const std::vector<size_t> &contentionsOf(const Shape &shape);
   bool sharesCores() const { return contended; }
   Objective searched() const { return objective; }
+  LayerModel &layerModel() const { return model; }
   const Cluster &devices() const { return cluster; }
 
-  /// Options of a kind on a stage of a layout for micro-batches of `samples`:
-  /// strategies whose blocks do not divide the samples are left out. Strategies
-  /// are numbered as in the set of the stage's size. Points of strategies of
-  /// the set are not among them, see pointOptions().
-  const KindOptions &kindOptions(size_t kind, const Layout &layout,
-                                 size_t stage, int64_t samples,
-                                 int64_t microBatches);
+  /// Options of a kind on a stage of a shape: strategies whose blocks do not
+  /// divide the samples of a micro-batch are left out. Strategies are numbered
+  /// as in the set of the stage's size. Points of strategies of the set are not
+  /// among them, see pointOptions().
+  const KindOptions &kindOptions(size_t kind, const Shape &shape, size_t stage);
 
   /// The options of the points of one of these options. A point that the layer
   /// does not have is left out. So is one that takes less time than what keeps
   /// all values, in any of its parts: none is known, and bounds of times that
   /// are made without points are bounds of them, too.
-  const std::vector<KindOption> &
-  pointOptions(size_t kind, const Layout &layout, size_t stage, int64_t samples,
-               int64_t microBatches, const KindOption &plain, PointBytes bytes);
+  const std::vector<KindOption> &pointOptions(size_t kind, const Shape &shape,
+                                              size_t stage,
+                                              const KindOption &plain,
+                                              PointBytes bytes);
 
   /// Sets what kindOptions() says from now on: that parameters are gathered in
   /// line, as at first, or that they are where the backend can gather them
@@ -276,8 +281,7 @@ private:
   /// Place, kind, samples, contention, gathers ahead, stages.
   using KindKey = std::tuple<size_t, size_t, int64_t, size_t, bool, int64_t>;
 
-  KindKey keyOf(size_t kind, const Layout &layout, size_t stage,
-                int64_t samples, int64_t microBatches);
+  KindKey keyOf(size_t kind, const Shape &shape, size_t stage);
   const StrategyLinks &linksAt(size_t place, const StrategySet &set,
                                size_t strategy);
   llvm::Expected<KindOption> price(const KindKey &key, const Layout &layout,

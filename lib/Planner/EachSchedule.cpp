@@ -20,6 +20,7 @@
 #include "galvatron/Schedule/Schedule.h"
 #include "galvatron/Support/Units.h"
 
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -39,31 +40,31 @@ class ScheduleBounds {
 public:
   /// A search of one schedule has ended.
   void add(const Schedule &schedule, const PlannerResult &result) {
-    const bool bounded = leastMsOf(result) > 0;
-    note(schedule, bounded ? proven : open);
-    if (bounded)
+    const bool isBounded = leastMsOf(result) > 0;
+    note(schedule, isBounded);
+    if (isBounded)
       least.add(result);
   }
   /// Not all plans of a schedule were looked at.
-  void leaveOpen(const Schedule &schedule) { note(schedule, open); }
+  void leaveOpen(const Schedule &schedule) { note(schedule, false); }
   /// Sets what is proven of the fastest plan of all.
   void prove(Plan &plan) const {
-    std::vector<std::string> names = proven;
-    // Chunks of some counts may be open.
-    erase_if(names,
-             [&](const std::string &name) { return is_contained(open, name); });
+    std::vector<StringRef> names;
+    for (const auto &[schedule, isProven] : proven)
+      if (isProven)
+        names.push_back(schedule->name());
     plan.provenSchedule = join(names, ", ");
     setLeastMs(plan, names.empty() ? 0 : least.milliseconds());
   }
 
 private:
-  static void note(const Schedule &schedule, std::vector<std::string> &names) {
-    std::string name = schedule.name().str();
-    if (!is_contained(names, name))
-      names.push_back(std::move(name));
+  /// A schedule is proven if all of its searches are: chunks of some counts may
+  /// be open.
+  void note(const Schedule &schedule, bool isProven) {
+    proven.try_emplace(&schedule, true).first->second &= isProven;
   }
 
-  std::vector<std::string> proven, open;
+  MapVector<const Schedule *, bool> proven; ///< in the order of their searches
   LeastOfAll least;
 };
 

@@ -23,8 +23,6 @@ using namespace llvm;
 
 namespace galvatron {
 
-using planner::endPicoseconds;
-
 Expected<int64_t> planner::stageExcess(LayerModel &model,
                                        const Cluster &cluster, const Plan &plan,
                                        int64_t stage,
@@ -42,6 +40,27 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
                                  const Plan &given,
                                  std::optional<int64_t> memory) {
   return planner::evaluateAmong(model, cluster, given, memory, {});
+}
+
+/// Says what the plan is of, and what its layers keep.
+static Error describe(LayerModel &model, const Cluster &cluster, Plan &plan) {
+  if (Error error = planner::fillKept(model, plan))
+    return error;
+  plan.exactPeak = model.exact();
+  plan.model = model.name();
+  plan.modelHash = model.hash();
+  plan.profileHash = model.profileHash();
+  plan.cluster = cluster.name().str();
+  plan.clusterHash = cluster.hash();
+  plan.seqLen = model.sequenceLength();
+  plan.parameters = model.parameterCount();
+  plan.flopsPerSample = model.flopsPerSample();
+  plan.peakFlops = 0;
+  for (const PlanStage &stage : plan.stages)
+    plan.peakFlops += cluster.flopsTogether(stage.devices, model.dtype()) *
+                      static_cast<double>(stage.devices.size());
+  plan.nominal = cluster.isNominal();
+  return Error::success();
 }
 
 Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
@@ -68,10 +87,8 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
     sum = std::min(sum + std::min(time, kMostTime), kNoBound);
     tooLong |= time >= kMostTime || sum >= kNoBound;
   };
-  // Time that the search adds up besides `time`.
-  __int128 besides = 0;
-  // That sum where its formula is another one, and messages that occupy both of
-  // their ends.
+  // Sums of the formula that is searched, by stage, and how many messages share
+  // an uplink.
   bool isWhole = all_of(plan.stages, [](const PlanStage &stage) {
     return stage.ranges().size() == 1;
   });
@@ -113,24 +130,19 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
                                    contention[s])),
             shape.backend.streams);
       LayerTime cost = layerTime(parts);
+      planner::FormTimes rounded =
+          planner::FormTimes::of(cost, parts, stageCount, plan.objective);
       Picoseconds withUpdate =
           layerPicoseconds(cost) + updatePicoseconds(parts, stageCount);
       add(time[s], withUpdate);
       add(update[s], updatePicoseconds(parts, 1));
-      add(nosync[s], layerNosyncPicoseconds(cost));
-      add(forward[s], toPicoseconds(cost.forward));
+      add(nosync[s], rounded.nosync);
+      add(forward[s], rounded.forward);
       add(compute[s],
           toPicoseconds(parts.forward + parts.recompute + parts.backward));
-      besides += endPicoseconds(cost, parts, stageCount, plan.objective) -
-                 endPicoseconds(cost, parts, stageCount, Objective::Paper);
-      planner::FormTimes rounded{
-          layerNosyncPicoseconds(cost), toPicoseconds(cost.forward),
-          endPicoseconds(cost, parts, stageCount, plan.objective),
-          planner::wholeEndPicoseconds(cost, parts)};
       formed[s] += rounded.summed(form, stageCount, plan.microBatches);
       plan.layers[l].timeMs = toMilliseconds(withUpdate);
-      plan.layers[l].timeNosyncMs =
-          toMilliseconds(layerNosyncPicoseconds(cost));
+      plan.layers[l].timeNosyncMs = toMilliseconds(rounded.nosync);
       if (l + 1 == plan.layers.size())
         continue;
 
@@ -219,7 +231,6 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
                      "three days, or a stage longer than three weeks: times "
                      "that long are not added up");
 
-  __int128 sum = 0;
   Picoseconds largest = 0;
   for (int64_t s = 0; s < stageCount; ++s) {
     plan.stages[s].timeMs = toMilliseconds(time[s]);
@@ -227,19 +238,16 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
     plan.stages[s].forwardMs = toMilliseconds(forward[s]);
     plan.stages[s].computeMs = toMilliseconds(compute[s]);
     plan.stages[s].optimizerMs = toMilliseconds(update[s]);
-    sum += time[s];
     largest = std::max(largest, nosync[s]);
   }
-  __int128 exact =
-      static_cast<__int128>(plan.microBatches - 1) * largest + sum + besides;
-  if (form == planner::StepForm::Steady)
-    exact = *llvm::max_element(formed);
-  else if (form != planner::StepForm::Drain)
-    exact =
-        std::accumulate(formed.begin(), formed.end(),
-                        form == planner::StepForm::Filled
-                            ? static_cast<__int128>(plan.microBatches) * largest
-                            : __int128(0));
+  const __int128 periods =
+      form == planner::StepForm::Drain    ? plan.microBatches - 1
+      : form == planner::StepForm::Filled ? plan.microBatches
+                                          : 0;
+  const __int128 exact =
+      form == planner::StepForm::Steady
+          ? *llvm::max_element(formed)
+          : std::accumulate(formed.begin(), formed.end(), periods * largest);
   if (exact > std::numeric_limits<Picoseconds>::max())
     return makeError("plan: a step would take longer than three months");
   auto iteration = static_cast<Picoseconds>(exact);
@@ -248,23 +256,6 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
                               ? static_cast<double>(plan.batch) * 1e12 /
                                     static_cast<double>(iteration)
                               : 0;
-  if (Error error = planner::fillKept(model, plan))
-    return error;
-  plan.exactPeak = model.exact();
-  plan.model = model.name();
-  plan.modelHash = model.hash();
-  plan.profileHash = model.profileHash();
-  plan.cluster = cluster.name().str();
-  plan.clusterHash = cluster.hash();
-  plan.seqLen = model.sequenceLength();
-  plan.parameters = model.parameterCount();
-  plan.flopsPerSample = model.flopsPerSample();
-  plan.peakFlops = 0;
-  for (const PlanStage &stage : plan.stages)
-    plan.peakFlops += cluster.flopsTogether(stage.devices, dtype) *
-                      static_cast<double>(stage.devices.size());
-  plan.nominal = cluster.isNominal();
-
   // Nothing is recorded if there is nothing to choose.
   for (auto [s, stage] : enumerate(plan.stages))
     if (!canOverlapSums(cluster, plan, s))
@@ -276,8 +267,6 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
   if (plan.objective == Objective::Executed && !worst && !pricing.formulaOnly)
     if (Error error = planner::priceExecuted(model, cluster, plan, pricing))
       return error;
-
-  PlannerResult result{plan, {}, {}, 0, formulaMs};
   if (worst) {
     worst->fittingMemory = cluster.memoryFor(plan.stages[worst->stage].devices,
                                              worst->neededBytes);
@@ -292,9 +281,15 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
       worst->relaxations.push_back("recompute more layers of stage " +
                                    std::to_string(worst->stage) + " ('.ckpt')");
     worst->relaxations.push_back("use more micro-batches or a smaller batch");
-    result.outcome = std::move(*worst);
+    return PlannerResult{std::move(*worst), {}, {}, 0, formulaMs};
   }
-  return result;
+  // Nobody reads more of a plan that is too slow. One that is as fast as
+  // another may come before it.
+  constexpr double rounding = 1 + 1e-9;
+  if (!pricing.worthMs || plan.iterationMs <= *pricing.worthMs * rounding)
+    if (Error error = describe(model, cluster, plan))
+      return error;
+  return PlannerResult{std::move(plan), {}, {}, 0, formulaMs};
 }
 
 } // namespace galvatron

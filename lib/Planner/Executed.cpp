@@ -10,6 +10,7 @@
 
 #include "galvatron/Simulate/Simulate.h"
 
+#include <limits>
 #include <utility>
 
 using namespace llvm;
@@ -52,8 +53,9 @@ public:
   }
 
   /// Leaves `input` with the fastest way that was tried, which takes `seconds`;
-  /// it comes with the rule's, and what that takes.
-  Error run(double &seconds) {
+  /// it comes with the rule's, and what that takes. Ways that take no less than
+  /// `worth` are of no use.
+  Error run(double &seconds, double worth) {
     // A step simulated in part loses how passes hold up each other.
     size_t each = stepOperations(input);
     if (open.empty() || each > kMostOperations)
@@ -63,7 +65,7 @@ public:
     auto offer = [&](const Ways &other) -> Expected<bool> {
       set(other);
       if (left == 0 || other == best ||
-          leastStepSeconds(input) >= seconds * kGain)
+          leastStepSeconds(input) >= std::min(seconds * kGain, worth))
         return false;
       --left;
       Expected<double> found = simulatedSeconds(input, kMostOperations);
@@ -252,7 +254,9 @@ Error priceExecuted(LayerModel &model, const Cluster &cluster, Plan &plan,
   Expected<double> seconds = simulatedSeconds(*input, kMostOperations);
   if (!seconds)
     return seconds.takeError();
-  if (Error error = choice.run(*seconds))
+  const double worth = pricing.worthMs ? *pricing.worthMs / 1e3
+                                       : std::numeric_limits<double>::infinity();
+  if (Error error = choice.run(*seconds, worth))
     return error;
   choice.record(plan);
   if (listsStages)

@@ -182,27 +182,23 @@ private:
   Explanation result;
 };
 
-/// An entry of its own, or one more name for a plan that is there already.
+/// An entry of its own, or one more name for a plan, or a reason why there is
+/// none, that is there already.
 void Explainer::addRunnerUp(Alternative alternative) {
-  if (!alternative.plan) {
-    // One line for each reason among plans that do not fit.
-    for (Alternative &known : result.runnersUp)
-      if (!known.plan && known.reason == alternative.reason) {
-        known.what += ", " + alternative.what;
-        return;
-      }
-  } else if (planDifferences(chosen, *alternative.plan).empty()) {
+  const std::optional<Plan> &plan = alternative.plan;
+  if (plan && planDifferences(chosen, *plan).empty()) {
     result.samePlan.push_back(alternative.what);
     return;
-  } else {
-    for (Alternative &known : result.runnersUp)
-      if (known.plan &&
-          planDifferences(*known.plan, *alternative.plan).empty()) {
-        known.what += ", " + alternative.what;
-        return;
-      }
   }
-  result.runnersUp.push_back(std::move(alternative));
+  auto known = find_if(result.runnersUp, [&](const Alternative &other) {
+    if (plan && other.plan)
+      return planDifferences(*other.plan, *plan).empty();
+    return !plan && !other.plan && other.reason == alternative.reason;
+  });
+  if (known != result.runnersUp.end())
+    known->what += ", " + alternative.what;
+  else
+    result.runnersUp.push_back(std::move(alternative));
 }
 
 void Explainer::addDegrees() {
@@ -362,13 +358,14 @@ Expected<Explanation> Explainer::run() {
 }
 
 json::Value alternativeJson(const char *key, const Alternative &alternative,
-                            const char *changeKey, const Plan &reference) {
+                            const Plan &reference) {
   json::Object object{{key, alternative.what}};
   if (!alternative.plan) {
     object["reason"] = alternative.reason;
     return object;
   }
-  object[changeKey] = 100 * throughputChange(reference, *alternative.plan);
+  object["throughput-change-percent"] =
+      100 * throughputChange(reference, *alternative.plan);
   object["differences"] =
       json::Array(planDifferences(reference, *alternative.plan));
   object["plan"] = planFigures(*alternative.plan);
@@ -390,11 +387,9 @@ Expected<Explanation> explain(LayerModel &model, const Cluster &cluster,
 json::Value Explanation::toJson(const Plan &chosen) const {
   json::Array runners, changed;
   for (const Alternative &alternative : runnersUp)
-    runners.push_back(alternativeJson("condition", alternative,
-                                      "throughput-change-percent", chosen));
+    runners.push_back(alternativeJson("condition", alternative, chosen));
   for (const Alternative &alternative : changes)
-    changed.push_back(alternativeJson("change", alternative,
-                                      "throughput-change-percent", base));
+    changed.push_back(alternativeJson("change", alternative, base));
   return json::Object{{"binding", chosen.binding()},
                       {"memory-binds", memoryBinds},
                       {"same-plan", json::Array(samePlan)},

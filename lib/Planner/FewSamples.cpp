@@ -33,17 +33,6 @@ static PlannerOptions ofBatch(const PlannerOptions &options, int64_t batch) {
   return one;
 }
 
-namespace {
-
-/// A batch that does not fit, and the bytes of the stage in need under the
-/// least plan.
-struct Misfit {
-  int64_t batch;
-  int64_t neededBytes;
-};
-
-} // namespace
-
 /// The sweep below the usual step.
 static Expected<PlannerResult> planBelow(const Cluster &cluster,
                                          const PlannerOptions &options,
@@ -57,28 +46,6 @@ static Expected<PlannerResult> planBelow(const Cluster &cluster,
                             "a batch of " + std::to_string(options.batchStep) +
                                 " does not fit: smaller ones are searched");
   return found;
-}
-
-/// Looks at batches of one sample, two, four, ..., as long as they need less
-/// than all before, for one that fits; `least` is the misfit that needs least.
-static Expected<bool> fitsBelow(const Cluster &cluster,
-                                const PlannerOptions &options,
-                                PlanFunction planOn, Misfit &least) {
-  for (int64_t batch = 1; batch < options.batchStep; batch *= 2) {
-    Expected<PlannerResult> found = planOn(cluster, ofBatch(options, batch));
-    if (!found)
-      return found.takeError();
-    if (found->feasible())
-      return true;
-    const int64_t needed = found->infeasible().neededBytes;
-    if (needed > 0 && needed >= least.neededBytes)
-      return false;
-    if (needed > 0)
-      least = {batch, needed};
-    if (options.isLate())
-      return false;
-  }
-  return false;
 }
 
 Expected<PlannerResult> planFewSamples(LayerModel &model,
@@ -96,17 +63,30 @@ Expected<PlannerResult> planFewSamples(LayerModel &model,
   }
   if (options.isLate())
     return first;
-  Misfit least = {options.batchStep, first->infeasible().neededBytes};
-  Expected<bool> fits = fitsBelow(cluster, options, planOn, least);
-  if (!fits)
-    return fits.takeError();
-  if (*fits)
-    return planBelow(cluster, options, planOn);
-  if (least.batch == options.batchStep)
-    return planOn(cluster, options);
-  // Batches that grow from here need more.
+  // Batches of one sample, two, four, ..., as long as they need less than all
+  // before; `least` is the misfit that needs least.
+  int64_t least = options.batchStep;
+  int64_t needed = first->infeasible().neededBytes;
+  for (int64_t batch = 1; batch < options.batchStep; batch *= 2) {
+    Expected<PlannerResult> found = planOn(cluster, ofBatch(options, batch));
+    if (!found)
+      return found;
+    if (found->feasible())
+      return planBelow(cluster, options, planOn);
+    const int64_t own = found->infeasible().neededBytes;
+    if (own > 0 && own >= needed)
+      break;
+    if (own > 0) {
+      least = batch;
+      needed = own;
+    }
+    if (options.isLate())
+      break;
+  }
+  // Batches that grow from the least misfit need more.
   PlannerOptions refused = options;
-  refused.batch = least.batch;
+  if (least != options.batchStep)
+    refused.batch = least;
   return planOn(cluster, refused);
 }
 

@@ -104,28 +104,23 @@ public:
     case GroupRule::Blocks:
       addBlocks(std::vector<bool>(sizes.size(), false), sizes.size());
       break;
-    case GroupRule::Types: {
-      std::vector<size_t> order(nodesOfType.size());
-      std::iota(order.begin(), order.end(), 0);
-      // Up to five types.
-      constexpr size_t few = 5;
-      overflow = order.size() > few;
-      if (!overflow)
-        do
-          addTypes(order, 0, 0);
-        while (!overflow && std::next_permutation(order.begin(), order.end()));
-      break;
-    }
+    case GroupRule::Types:
     case GroupRule::TypesInOrder:
     case GroupRule::TypesAlike: {
       std::vector<size_t> order(nodesOfType.size());
       std::iota(order.begin(), order.end(), 0);
-      if (rule == GroupRule::TypesInOrder) {
-        addTypes(order, 0, 0);
-        break;
-      }
-      for (int64_t parts : partsOf(nodesOfType.front()))
-        addTypes(order, 0, parts);
+      std::vector<int64_t> alike = {0};
+      if (rule == GroupRule::TypesAlike)
+        alike = partsOf(nodesOfType.front());
+      const bool anyOrder = rule == GroupRule::Types;
+      // Any order of up to five types.
+      constexpr size_t few = 5;
+      overflow = anyOrder && order.size() > few;
+      do
+        for (int64_t parts : alike)
+          addTypes(order, 0, parts);
+      while (anyOrder && !overflow &&
+             std::next_permutation(order.begin(), order.end()));
       break;
     }
     }
@@ -139,7 +134,6 @@ private:
   double mostNodesApart() const { return 4 * static_cast<double>(most); }
 
   /// The number of sequences that use up what is left, with nodes told apart.
-  /// It is kept by what is left, as digits of a number, and by the stages.
   double countAny(const Counts &left, int64_t stages) {
     if (all_of(left, [](int64_t count) { return count == 0; }))
       return 1;
@@ -147,23 +141,14 @@ private:
       return 0;
     constexpr double kinds = 5000;
     double size = 1;
-    size_t index = 0, digit = 1;
-    for (size_t node = 0; node < left.size(); ++node) {
-      size *= static_cast<double>(left[node] + 1);
+    for (int64_t count : left) {
+      size *= static_cast<double>(count + 1);
       if (size > kinds)
         return 1e300;
-      index += digit * static_cast<size_t>(left[node]);
-      digit *= static_cast<size_t>(sizes[node]) + 1;
     }
-    constexpr double unknown = -1;
-    // The first call has all devices left.
-    if (known.empty())
-      known.assign(digit * static_cast<size_t>(stages + 1), unknown);
-    assert(static_cast<size_t>(stages) * digit + index < known.size() &&
-           "expected the first call to have all devices left");
-    double &count = known[static_cast<size_t>(stages) * digit + index];
-    if (count != unknown)
-      return count;
+    auto [count, isNew] = known.try_emplace({left, stages}, 0);
+    if (!isNew)
+      return count->second;
     double sum = 0;
     Counts rest(left.size());
     forEachGroup(left, [&](const Counts &group) {
@@ -173,7 +158,7 @@ private:
       // Each of them is the end of one of the whole, so it has as many.
       overflow |= sum > mostNodesApart();
     });
-    return count = sum;
+    return count->second = sum;
   }
 
   /// All but the empty one, as long as there are not too many sequences.
@@ -334,7 +319,8 @@ private:
   std::vector<size_t> typeOf;                  ///< by node
   std::vector<std::vector<size_t>> nodesOfType;
   Counts sizes;
-  std::vector<double> known; ///< of countAny()
+  /// Numbers of countAny(), by what is left and the stages.
+  std::map<std::pair<Counts, int64_t>, double> known;
   std::vector<Counts> sequence;
   std::set<std::vector<int64_t>> seen;
   std::vector<DeviceGroups> found;

@@ -106,27 +106,6 @@ static std::vector<int64_t> fewerCounts(const Cluster &cluster,
   return counts;
 }
 
-/// A plan of the first devices of a cluster, as one of that cluster.
-static Expected<Plan> onWhole(LayerModel &model, const Cluster &cluster,
-                              const PlannerOptions &options, Plan plan) {
-  Expected<PlannerResult> priced =
-      evaluate(model, cluster, plan, options.memory);
-  if (!priced)
-    return priced.takeError();
-  if (!priced->feasible())
-    return makeError("internal error: devices that stay idle take memory: " +
-                     priced->infeasible().reason);
-  Plan whole = priced->plan();
-  whole.space = plan.space;
-  whole.foundBy = plan.foundBy;
-  whole.gapPercent = plan.gapPercent;
-  whole.provenGapPercent = plan.provenGapPercent;
-  whole.provenSchedule = plan.provenSchedule;
-  whole.toolVersion = plan.toolVersion;
-  whole.training = plan.training;
-  return whole;
-}
-
 Expected<PlannerResult> planIdle(LayerModel &model, const Cluster &cluster,
                                  const PlannerOptions &options,
                                  PlanFunction planOn) {
@@ -170,15 +149,20 @@ Expected<PlannerResult> planIdle(LayerModel &model, const Cluster &cluster,
     least.add(*found);
     if (!found->feasible() || (rate && found->plan().samplesPerSecond <= *rate))
       continue;
-    Expected<Plan> whole = onWhole(model, cluster, options, found->plan());
+    // The plan of the first devices, as one of all of them.
+    Expected<PlannerResult> whole =
+        evaluate(model, cluster, found->plan(), options.memory);
     if (!whole)
       return whole.takeError();
-    if (rate && whole->samplesPerSecond <= *rate)
+    if (!whole->feasible())
+      return makeError("internal error: devices that stay idle take memory: " +
+                       whole->infeasible().reason);
+    if (rate && whole->plan().samplesPerSecond <= *rate)
       continue;
     best->decisions.push_back(
         formatv("{0} of {1} devices: executed in {2:f3} ms, faster", count,
-                cluster.deviceCount(), whole->iterationMs));
-    best->outcome = std::move(*whole);
+                cluster.deviceCount(), whole->plan().iterationMs));
+    best->outcome = std::move(whole->outcome);
     best->formulaMs = found->formulaMs;
     best->runnersUp = found->runnersUp;
     used = count;

@@ -38,11 +38,10 @@ bool LeastForm::hasWaits(const Shape &shape) {
          shape.microBatches > shape.degree();
 }
 
-LeastForm LeastForm::first(LayerModel &model, CostTables &tables,
-                           const Shape &shape) {
+LeastForm LeastForm::first(CostTables &tables, const Shape &shape) {
   // A backward pass is little if there are many micro-batches.
   constexpr int64_t many = 4;
-  LeastTimes least(model, tables, shape);
+  LeastTimes least(tables, shape);
   LeastForm form;
   form.hidesSums =
       least.sumsLongerThan(0) &&

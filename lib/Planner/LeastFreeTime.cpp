@@ -64,13 +64,10 @@ struct Sort {
 /// The slowest stage r takes c_r (1 - a_r) with a_r of it done ahead: at least
 /// any mean of that over the stages. Stages of the weight 1 / (T_r (1 - a_r)),
 /// where T_r is what the whole model takes there, count alike.
-class FreeTime {
+class FreeTime : LeastTimes {
 public:
-  FreeTime(LayerModel &model, CostTables &tables, const Shape &shape)
-      : model(model), tables(tables), shape(shape), layout(*shape.layout),
-        contentions(tables.contentionsOf(layout, shape.microBatches)),
-        least(model, tables, shape),
-        count(static_cast<double>(shape.microBatches)),
+  FreeTime(CostTables &tables, const Shape &shape)
+      : LeastTimes(tables, shape), contentions(tables.contentionsOf(shape)),
         countsBusy(LeastForm::countsBusy(shape)) {}
 
   Picoseconds bound(bool cuts);
@@ -84,13 +81,7 @@ private:
     return sorts.at({layout.place[stage], contentions[stage]});
   }
 
-  LayerModel &model;
-  CostTables &tables;
-  const Shape &shape;
-  const Layout &layout;
   const std::vector<size_t> &contentions;
-  LeastTimes least;
-  double count; ///< micro-batches
   bool countsBusy;
 
   std::map<std::pair<size_t, size_t>, Sort> sorts;
@@ -109,16 +100,16 @@ std::optional<Picoseconds> FreeTime::findFastest() {
     if (!fresh)
       continue;
     Sort &sort = it->second;
-    Hiding hiding = least.hidingOn(s);
-    for (auto [kind, layers] : least.layersOfKind) {
-      const KindOptions &options = least.options(kind, s);
+    Hiding hiding = hidingOn(s);
+    for (auto [kind, layers] : layersOfKind) {
+      const KindOptions &own = options(kind, s);
       if (tables.incomplete())
         return 0;
-      if (options.options.empty())
+      if (own.options.empty())
         return kNoBound;
       double fastest = std::numeric_limits<double>::infinity();
-      for (const KindOption &option : options.options) {
-        Least time = least.of(option, hiding);
+      for (const KindOption &option : own.options) {
+        Least time = of(option, hiding);
         double both = time.forward + time.backward;
         fastest = std::min(fastest, both);
         if (both > 0)
@@ -151,14 +142,14 @@ bool FreeTime::weighStages() {
 }
 
 void FreeTime::addLayers() {
-  for (size_t k = 0; k < least.layersOfKind.size(); ++k) {
+  for (size_t k = 0; k < layersOfKind.size(); ++k) {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     double fastest = infinity, share = infinity, shortest = infinity;
     for (const auto &[key, sort] : sorts) {
       fastest = std::min(fastest, sort.fastest[k]);
       share = std::min(share, sort.fastest[k] / sort.whole);
     }
-    auto layers = static_cast<double>(least.layersOfKind[k].second);
+    auto layers = static_cast<double>(layersOfKind[k].second);
     sum += layers * fastest;
     mean += layers * share / weights;
     for (size_t s = 0; s < awaited.size(); ++s)
@@ -169,7 +160,7 @@ void FreeTime::addLayers() {
 }
 
 void FreeTime::addCuts() {
-  std::vector<CostTables::LeastMove> moves = leastCuts(model, tables, shape);
+  std::vector<CostTables::LeastMove> moves = leastCuts(tables, shape);
   if (tables.incomplete())
     return;
   for (size_t s = 0; s < moves.size(); ++s) {
@@ -203,9 +194,8 @@ Picoseconds FreeTime::bound(bool cuts) {
 
 } // namespace
 
-Picoseconds leastFreeTime(LayerModel &model, CostTables &tables,
-                          const Shape &shape, bool cuts) {
-  return FreeTime(model, tables, shape).bound(cuts);
+Picoseconds leastFreeTime(CostTables &tables, const Shape &shape, bool cuts) {
+  return FreeTime(tables, shape).bound(cuts);
 }
 
 } // namespace galvatron::planner

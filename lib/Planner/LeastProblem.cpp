@@ -114,9 +114,6 @@ struct StageWeights {
   double update = 0;
   bool streams = false;
 
-  auto tied() const {
-    return std::tie(own, later, ahead, awaited, update, streams);
-  }
   /// The weight of what is saved by computation that sums of gradients run
   /// beside, in a last backward pass: (2 - s) of it at the stage's end, less (s
   /// - 1) where ends of stages in front count that wait for the pass.
@@ -125,9 +122,7 @@ struct StageWeights {
     return std::max(0.0,
                     own * (2 - slowdown) - waits * (slowdown - 1) * waiting);
   }
-  bool operator<(const StageWeights &other) const {
-    return tied() < other.tied();
-  }
+  auto operator<=>(const StageWeights &other) const = default;
 };
 
 Candidate::StageEnds Candidate::endsOf(const PipelineSolution &solution) const {
@@ -151,15 +146,12 @@ Candidate::StageEnds Candidate::endsOf(const PipelineSolution &solution) const {
 
 /// Turns a candidate's problem of costs into one of the bounds of a form, place
 /// by place. A place is what stages share that take the same times.
-class Candidate::LeastBuilder {
+class Candidate::LeastBuilder : LeastTimes {
 public:
-  LeastBuilder(Candidate &candidate, LayerModel &model, CostTables &tables,
-               const LeastForm &form, Picoseconds atMost)
-      : to(candidate), problem(candidate.theProblem), shape(to.theShape),
-        layout(*shape.layout), model(model), tables(tables), form(form),
-        atMost(atMost), least(model, tables, shape),
-        old(std::move(to.theProblem)), stages(old.stages.size()),
-        count(static_cast<double>(shape.microBatches)) {}
+  LeastBuilder(Candidate &candidate, const LeastForm &form, Picoseconds atMost)
+      : LeastTimes(candidate.tables, candidate.theShape), to(candidate),
+        problem(to.theProblem), form(form), atMost(atMost),
+        old(std::move(to.theProblem)), stages(old.stages.size()) {}
 
   /// False if an option would have a time below 0. Incomplete if the tables
   /// are.
@@ -193,10 +185,7 @@ private:
     std::optional<size_t> pin;
     bool isFirst = false, isLast = false;
 
-    auto tied() const { return std::tie(kind, pin, isFirst, isLast); }
-    bool operator<(const LayerSort &other) const {
-      return tied() < other.tied();
-    }
+    auto operator<=>(const LayerSort &other) const = default;
   };
   struct Priced {
     PipelineOption option;
@@ -241,16 +230,10 @@ private:
 
   Candidate &to;
   PipelineProblem &problem;
-  const Shape &shape;
-  const Layout &layout;
-  LayerModel &model;
-  CostTables &tables;
   const LeastForm &form;
   Picoseconds atMost;
-  LeastTimes least;
   PipelineProblem old;
   size_t stages;
-  double count;      ///< micro-batches
   double always = 0; ///< what every pipeline takes besides, picoseconds
   /// The key is the number in `contentionsOf()` and the layout's place.
   std::map<std::pair<size_t, size_t>, Hiding> hidings;
@@ -278,13 +261,12 @@ const Hiding &Candidate::LeastBuilder::hidingOn(size_t stage,
                                                 size_t contention) {
   auto [at, isNew] = hidings.try_emplace({layout.place[stage], contention});
   if (isNew)
-    at->second = least.hidingOn(stage);
+    at->second = LeastTimes::hidingOn(stage);
   return at->second;
 }
 
 bool Candidate::LeastBuilder::build() {
-  const std::vector<size_t> &contentions =
-      tables.contentionsOf(layout, shape.microBatches);
+  const std::vector<size_t> &contentions = tables.contentionsOf(shape);
   problem = PipelineProblem();
   problem.microBatches = old.microBatches;
   problem.boundaryBehind = old.boundaryBehind;
@@ -365,7 +347,7 @@ bool Candidate::LeastBuilder::addPlace(Place &place) {
     problem.layers.back().push_back(known->second);
     if (!isNew)
       continue;
-    const KindOptions &kind = least.options(sort.kind, place.stage);
+    const KindOptions &kind = options(sort.kind, place.stage);
     if (tables.incomplete())
       return true;
     place.slowdown = std::max(place.slowdown, kind.slowdown);
@@ -400,7 +382,7 @@ bool Candidate::LeastBuilder::addOptions(Place &place, const LayerSort &sort,
       return true;
     std::optional<Priced> priced =
         price(place, sort, kind.slowdown, from,
-              least.of(from, *place.hiding, {sort.isFirst, sort.isLast}));
+              of(from, *place.hiding, {sort.isFirst, sort.isLast}));
     if (!priced)
       return false;
     Picoseconds cost = problem.leastCost(priced->option);
@@ -413,14 +395,14 @@ bool Candidate::LeastBuilder::addOptions(Place &place, const LayerSort &sort,
   auto mayHavePoints = [&](const KindOption &plain) {
     std::optional<Priced> floor =
         price(place, sort, kind.slowdown, plain,
-              least.of(plain, *place.hiding, {sort.isFirst, sort.isLast}));
+              of(plain, *place.hiding, {sort.isFirst, sort.isLast}));
     return !floor || problem.leastCost(floor->option) <= atMost;
   };
   if (!llvm::all_of(kind.options, add))
     return false;
   for (const KindOption &plain : kind.options)
     if (!sort.pin && mayHavePoints(plain) &&
-        !llvm::all_of(least.pointsOf(plain, sort.kind, place.stage), add))
+        !llvm::all_of(pointsOf(plain, sort.kind, place.stage), add))
       return false;
   if (problem.optionSets.back().empty() && fastest)
     keep(*fastest);
@@ -711,36 +693,29 @@ void Candidate::LeastBuilder::chargeAlways() {
   to.leastEnds.push_back(std::move(ends));
 }
 
-bool Candidate::makeTimesLeast(LayerModel &model, CostTables &tables,
-                               const LeastForm &form, Picoseconds atMost) {
-  return LeastBuilder(*this, model, tables, form, atMost).build();
-}
-
 std::unique_ptr<Candidate>
-Candidate::makeLeast(LayerModel &model, CostTables &tables, const Shape &shape,
+Candidate::makeLeast(CostTables &tables, const Shape &shape,
                      const LeastForm &form, Picoseconds atMost,
                      std::string &refusal, Moves moves) {
   std::unique_ptr<Candidate> candidate;
   auto makeWith = [&](const LeastForm &with) {
     // Sums over layers choose their options themselves.
     bool busy = LeastForm::countsBusy(shape);
-    candidate = makeIn(StepForm::Drain, model, tables, shape, refusal,
+    candidate = makeIn(StepForm::Drain, tables, shape, refusal,
                        /*fewest=*/0, moves,
                        busy ? std::optional(Points::leastWithin(kNoBound))
                             : std::nullopt);
     if (!candidate || tables.incomplete())
       return true;
-    return busy ? candidate->makeBusyLeast(model, tables, with, atMost)
-                : candidate->makeTimesLeast(model, tables, with, atMost);
+    return busy ? candidate->makeBusyLeast(with, atMost)
+                : LeastBuilder(*candidate, with, atMost).build();
   };
   // No time is below 0 if nothing is hidden.
   LeastForm without = form;
   without.behindBackward = 0;
   if (!makeWith(form) && !makeWith(without))
     return nullptr;
-  if (!candidate)
-    return nullptr;
-  if (tables.incomplete())
+  if (!candidate || tables.incomplete())
     return nullptr;
   if (Error error = candidate->theProblem.check()) {
     refusal = toString(std::move(error));

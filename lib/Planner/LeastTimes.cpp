@@ -43,9 +43,9 @@ Picoseconds floorPicoseconds(double seconds) {
   return std::max<Picoseconds>(0, toPicoseconds(seconds) - 1);
 }
 
-LeastTimes::LeastTimes(LayerModel &model, CostTables &tables,
-                       const Shape &shape)
-    : model(model), tables(tables), shape(shape), layout(*shape.layout) {
+LeastTimes::LeastTimes(CostTables &tables, const Shape &shape)
+    : model(tables.layerModel()), tables(tables), shape(shape),
+      layout(*shape.layout), count(static_cast<double>(shape.microBatches)) {
   std::map<size_t, size_t> counts;
   for (size_t l = 0; l < model.layerCount(); ++l)
     ++counts[model.kindOf(l)];

@@ -82,18 +82,16 @@ struct Least {
 /// The least times of a shape's layers, from their prices.
 class LeastTimes {
 public:
-  LeastTimes(LayerModel &model, CostTables &tables, const Shape &shape);
+  LeastTimes(CostTables &tables, const Shape &shape);
 
   const KindOptions &options(size_t kind, size_t stage) const {
-    return tables.kindOptions(kind, layout, stage, shape.samples(),
-                              shape.microBatches);
+    return tables.kindOptions(kind, shape, stage);
   }
   /// The points of an option with what is known of their bytes: enough for a
   /// bound.
   const std::vector<KindOption> &pointsOf(const KindOption &plain, size_t kind,
                                           size_t stage) const {
-    return tables.pointOptions(kind, layout, stage, shape.samples(),
-                               shape.microBatches, plain, PointBytes::Least);
+    return tables.pointOptions(kind, shape, stage, plain, PointBytes::Least);
   }
   /// The least times of one option, and no more than those of its points: a
   /// point computes longer in backward, and no part of its time is less
@@ -115,6 +113,7 @@ public:
   CostTables &tables;
   const Shape &shape;
   const Layout &layout;
+  double count;                                        ///< micro-batches
   std::vector<std::pair<size_t, size_t>> layersOfKind; ///< kind, layers
 
 private:

@@ -91,13 +91,4 @@ LongSamples findLongSamples(LayerModel &model, const Cluster &cluster,
   return found;
 }
 
-PlannerOptions withAllParadigms(LayerModel &model, const Cluster &cluster,
-                                const PlannerOptions &options) {
-  PlannerOptions all = options;
-  LongSamples samples = findLongSamples(model, cluster, options);
-  if (samples.matter())
-    all.paradigms = std::move(samples.wide);
-  return all;
-}
-
 } // namespace galvatron::planner

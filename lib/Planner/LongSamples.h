@@ -49,10 +49,6 @@ struct LongSamples {
 LongSamples findLongSamples(LayerModel &model, const Cluster &cluster,
                             const PlannerOptions &options);
 
-/// The options with the list of paradigms that a search by them has.
-PlannerOptions withAllParadigms(LayerModel &model, const Cluster &cluster,
-                                const PlannerOptions &options);
-
 } // namespace galvatron::planner
 
 #endif // GALVATRON_LIB_PLANNER_LONGSAMPLES_H

@@ -73,7 +73,7 @@ std::unique_ptr<Candidate> PlanSearch::Ahead::candidateOf(const Shape &shape,
                                                           Moves moves) {
   std::string refusal;
   std::unique_ptr<Candidate> candidate =
-      Candidate::make(plans.model, plans.tables, shape, refusal,
+      Candidate::make(plans.tables, shape, refusal,
                       /*fewest=*/0, moves, points());
   if (candidate)
     candidate->setPartition(plans.partitionOf(candidate->problem()));
@@ -83,9 +83,9 @@ std::unique_ptr<Candidate> PlanSearch::Ahead::candidateOf(const Shape &shape,
 /// The least cost of the shape, as far as sums over layers within its memory
 /// tell.
 Picoseconds PlanSearch::Ahead::boundOf(const Shape &shape) {
-  Picoseconds least = stepBound(shape, shape.form(plans.options.objective),
-                                freeBound(plans.model, plans.tables, shape),
-                                plans.model.layerCount());
+  Picoseconds least =
+      stepBound(shape, shape.form(plans.options.objective),
+                freeBound(plans.tables, shape), plans.model.layerCount());
   if (least > limit())
     return kNoBound;
   std::unique_ptr<Candidate> candidate = candidateOf(shape, Moves::None);
@@ -98,11 +98,9 @@ Picoseconds PlanSearch::Ahead::boundOf(const Shape &shape) {
 std::optional<PipelineSolution>
 PlanSearch::Ahead::solve(const Candidate &candidate) {
   PipelineSearch search(candidate.problem(), plans.stageClasses);
-  search.setCancellation(plans.options.cancellation);
-  search.setMostSteps(mostSteps - std::min(steps, mostSteps));
-  std::optional<PipelineSolution> found = search.solve(limit());
-  steps += search.statistics().steps;
-  return found;
+  return plans.takeTurn(
+      search, mostSteps - std::min(steps, mostSteps), steps,
+      [&](PipelineSearch &) { return search.solve(limit()); });
 }
 
 /// Returns the bytes of the fullest stage that a solution leaves by the

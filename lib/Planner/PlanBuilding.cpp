@@ -156,10 +156,9 @@ std::optional<PlanSearch::Incumbent> PlanSearch::searchShortly(
     if (!candidate->leaveOut(isLeftOut))
       return std::nullopt;
     PipelineSearch search(candidate->problem(), stageClasses);
-    search.setCancellation(options.cancellation);
-    search.setMostSteps(kAlternativeSteps);
-    std::optional<PipelineSolution> found = search.solve(most);
-    steps += search.statistics().steps;
+    std::optional<PipelineSolution> found =
+        takeTurn(search, kAlternativeSteps, steps,
+                 [&](PipelineSearch &) { return search.solve(most); });
     if (!found)
       return std::nullopt;
     if (fitsExactly(*candidate, *found, points))

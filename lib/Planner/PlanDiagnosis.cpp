@@ -34,7 +34,7 @@ Infeasible PlanSearch::explain(int64_t batch) {
     std::unique_ptr<Candidate> candidate = leanCandidateOf(shape);
     if (!candidate)
       continue;
-    MemoryNeed own = candidate->memoryNeed(model);
+    MemoryNeed own = candidate->memoryNeed();
     if (need && own.excess() >= need->excess())
       continue;
     need = own;

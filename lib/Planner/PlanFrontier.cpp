@@ -121,7 +121,7 @@ void PlanSearch::boundWithoutMemory(Entry &entry, Picoseconds most) {
   std::string reason;
   // The moves between layers of large stages are dear to price.
   entry.candidate =
-      Candidate::makeUnbound(model, tables, entry.shape, reason,
+      Candidate::makeUnbound(tables, entry.shape, reason,
                              isLarge(entry.shape) ? Moves::None : Moves::All);
   if (!entry.candidate)
     return;
@@ -143,8 +143,8 @@ bool PlanSearch::openProblem(Entry &entry, Moves moves) {
   entry.candidate = candidateOf(entry.shape, fewest, moves, entry.points);
   if (!entry.candidate)
     return false;
-  if (std::optional<Picoseconds> above = entry.candidate->leftOutAbove())
-    leftOut.push_back({*above, entry.shape.batch});
+  if (Picoseconds above = entry.candidate->leftOutAbove(); above < kNoBound)
+    leftOut.push_back({above, entry.shape.batch});
   entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
                                                   stageClasses);
   return true;
@@ -174,9 +174,9 @@ bool PlanSearch::openLight(Entry &entry) {
     return false;
   int64_t fewest = entry.fewer.empty() ? 0 : entry.fewer.back();
   std::string reason;
-  entry.candidate = Candidate::make(
-      model, tables, entry.shape, reason, fewest, Moves::LeastCuts,
-      Points::leastWithin(limitFor(entry.shape.batch)));
+  entry.candidate =
+      Candidate::make(tables, entry.shape, reason, fewest, Moves::LeastCuts,
+                      Points::leastWithin(limitFor(entry.shape.batch)));
   if (!entry.candidate)
     return false;
   entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),

@@ -165,14 +165,9 @@ private:
   /// Lets the entry's search take a turn.
   template <typename Turn>
   auto inSearchOf(ShapeProof &entry, Turn turn, uint64_t most = kNoStepLimit) {
-    PipelineSearch &search = *entry.search;
-    uint64_t taken = search.statistics().steps;
-    search.setCancellation(plans.options.cancellation);
     most = std::min(most, mostSteps - std::min(steps, mostSteps));
-    search.setMostSteps(taken + std::min(most, kNoStepLimit - taken));
-    auto found = turn(search);
-    steps += search.statistics().steps - taken;
-    entry.bound = std::max(entry.bound, search.lowerBound());
+    auto found = plans.takeTurn(*entry.search, most, steps, turn);
+    entry.bound = std::max(entry.bound, entry.search->lowerBound());
     return found;
   }
 
@@ -201,9 +196,8 @@ bool PlanSearch::Proof::open(ShapeProof &entry, bool transfers) {
   std::tuple madeFor(entry.starts, entry.forms, limit(), moves);
   if (!entry.candidate || entry.madeFor != madeFor) {
     std::string refusal;
-    entry.candidate =
-        Candidate::makeLeast(plans.model, plans.tables, entry.shape, entry.form,
-                             limit(), refusal, moves);
+    entry.candidate = Candidate::makeLeast(plans.tables, entry.shape,
+                                           entry.form, limit(), refusal, moves);
     entry.madeFor = madeFor;
     if (!entry.candidate) {
       entry.level = ShapeProof::Done;
@@ -342,8 +336,7 @@ void PlanSearch::Proof::finish(ShapeProof &entry,
                                const PipelineSolution &found) {
   // A solution that does not fit with the exact bytes of its points bounds no
   // plan.
-  if (plans.hasPoints(entry.shape) &&
-      entry.candidate->priceBytes(plans.model, plans.tables, found) &&
+  if (plans.hasPoints(entry.shape) && entry.candidate->priceBytes(found) &&
       !plans.costWithMoves({entry.shape, entry.candidate->toSolved(found)})) {
     entry.candidate.reset();
     open(entry, /*transfers=*/entry.level == ShapeProof::Opened);
@@ -476,7 +469,7 @@ void PlanSearch::Proof::advance(ShapeProof &entry, Picoseconds enough) {
     entry.level = ShapeProof::Cuts;
     if (plans.cutsAreCheap(entry.shape)) {
       Picoseconds bound =
-          leastFreeTime(plans.model, plans.tables, entry.shape, /*cuts=*/true);
+          leastFreeTime(plans.tables, entry.shape, /*cuts=*/true);
       if (plans.tables.incomplete())
         return;
       if (bound > entry.bound) {
@@ -486,7 +479,7 @@ void PlanSearch::Proof::advance(ShapeProof &entry, Picoseconds enough) {
     }
   }
   if (entry.level == ShapeProof::Cuts) {
-    entry.form = LeastForm::first(plans.model, plans.tables, entry.shape);
+    entry.form = LeastForm::first(plans.tables, entry.shape);
     if (plans.tables.incomplete() || !open(entry, /*transfers=*/false))
       return;
   } else if (!entry.search &&
@@ -552,8 +545,7 @@ std::optional<double> PlanSearch::Proof::run() {
   for (const Shape &shape : plans.shapesOf(plans.best->shape.batch)) {
     ShapeProof entry;
     entry.shape = shape;
-    entry.bound =
-        leastFreeTime(plans.model, plans.tables, shape, /*cuts=*/false);
+    entry.bound = leastFreeTime(plans.tables, shape, /*cuts=*/false);
     if (plans.tables.incomplete())
       return std::nullopt;
     entries.push_back(std::move(entry));

@@ -20,7 +20,6 @@
 #include "Candidate.h"
 #include "Executed.h"
 #include "Groups.h"
-#include "MicroBatchRule.h"
 #include "Spaces.h"
 
 #include "galvatron/Planner/Explain.h"
@@ -188,17 +187,23 @@ private:
   bool cutsAreCheap(const Shape &shape) const {
     return shape.degree() > 1 && !isLarge(shape);
   }
-  /// Lets the entry's search take a turn within what is left of time and steps,
-  /// and counts its steps. It goes on where it was stopped.
-  template <typename Turn> auto inSearchOf(Entry &entry, Turn turn) {
-    PipelineSearch &search = *entry.search;
+  /// Lets a search take a turn of about `most` further steps while there is
+  /// time, and adds those that it took to `counted`. It goes on where it was
+  /// stopped.
+  template <typename Turn>
+  auto takeTurn(PipelineSearch &search, uint64_t most, uint64_t &counted,
+                Turn turn) const {
     uint64_t taken = search.statistics().steps;
-    uint64_t left = mostSteps - std::min(steps, mostSteps);
     search.setCancellation(options.cancellation);
-    search.setMostSteps(taken + std::min(left, kNoStepLimit - taken));
+    search.setMostSteps(taken + std::min(most, kNoStepLimit - taken));
     auto result = turn(search);
-    steps += search.statistics().steps - taken;
+    counted += search.statistics().steps - taken;
     return result;
+  }
+  /// Lets the entry's search take a turn within what is left of steps.
+  template <typename Turn> auto inSearchOf(Entry &entry, Turn turn) {
+    return takeTurn(*entry.search, mostSteps - std::min(steps, mostSteps),
+                    steps, turn);
   }
   Shape withMicroBatches(const Shape &shape, int64_t count) const {
     Shape other = shape;
@@ -242,7 +247,7 @@ private:
     return options.samplesPerSecondKnown &&
            options.objective == Objective::Executed &&
            LeastForm::knows(*shape.schedule) &&
-           leastFreeTime(model, tables, shape, cutsAreCheap(shape)) >
+           leastFreeTime(tables, shape, cutsAreCheap(shape)) >
                knownTime(shape.batch);
   }
   bool late() const { return options.isLate(); }

@@ -125,6 +125,34 @@ static const Schedule &scheduleOf(const PlannerOptions &options) {
   return options.schedule ? *options.schedule : defaultSchedule();
 }
 
+/// The paper's number of micro-batches. arXiv 2307.02031 leaves it open (it was
+/// tuned by hand); this rule fixes it per batch and pipeline degree so that the
+/// paper's tables can be rerun, and its two figures were chosen on Table II,
+/// cluster (a). It is 1 without a pipeline. Otherwise it is the divisor m of
+/// the batch for which batch / m is a multiple of the stage's devices and that
+/// is nearest in ratio to 4 if every micro-batch takes a slot, as under GPipe,
+/// or else to 16, as under 1F1B, within a factor of 2; the smaller one of two.
+/// Nothing if no divisor will do.
+static std::optional<int64_t> paperMicroBatches(int64_t batch,
+                                                int64_t pipelineDegree,
+                                                int64_t stageDevices,
+                                                const Schedule &schedule) {
+  if (pipelineDegree == 1)
+    return batch % stageDevices == 0 ? std::optional<int64_t>(1) : std::nullopt;
+  // Fewer micro-batches where every one takes memory.
+  int64_t aim = schedule.slotsBoundedIn({pipelineDegree}) ? 16 : 4;
+  std::optional<int64_t> best;
+  for (int64_t m : divisors(batch)) {
+    if (batch / m % stageDevices != 0 || 2 * m < aim || m > 2 * aim)
+      continue;
+    // m / aim below 1 against aim / m above: divisors ascend, so m is nearer
+    // than the one before if m * best < aim^2.
+    if (!best || m * *best < aim * aim)
+      best = m;
+  }
+  return best;
+}
+
 std::vector<int64_t> PlanSearch::microBatchesOf(int64_t batch,
                                                 int64_t degree) const {
   if (options.microBatches)
@@ -183,7 +211,7 @@ std::unique_ptr<Candidate> PlanSearch::candidateOf(const Shape &shape,
                                                    Points points) {
   std::string reason;
   std::unique_ptr<Candidate> candidate =
-      Candidate::make(model, tables, shape, reason, fewest, moves, points);
+      Candidate::make(tables, shape, reason, fewest, moves, points);
   if (!candidate) {
     if (tables.incomplete())
       return nullptr;
@@ -200,7 +228,7 @@ bool PlanSearch::fitsExactly(const Candidate &candidate,
                              const PipelineSolution &solution, Points points,
                              int64_t fewest, int64_t room) {
   const Shape &shape = candidate.shape();
-  if (!hasPoints(shape) || !candidate.priceBytes(model, tables, solution))
+  if (!hasPoints(shape) || !candidate.priceBytes(solution))
     return true;
   std::unique_ptr<Candidate> exact =
       candidateOf(shape, fewest, Moves::All, points);
@@ -218,7 +246,7 @@ FreeBound PlanSearch::boundsOf(const Shape &shape, bool cuts) {
       {shape.layout->number, shape.samples(),
        tables.sharesCores() ? shape.microBatches : 0, cuts});
   if (fresh) {
-    it->second = freeBound(model, tables, shape, cuts);
+    it->second = freeBound(tables, shape, cuts);
     if (tables.incomplete()) {
       freeBounds.erase(it);
       return {};
@@ -256,8 +284,8 @@ Picoseconds PlanSearch::sharedBoundOf(const Shape &shape, bool cuts) {
     fewest.batch = microBatches * shape.samples();
     std::string reason;
     std::unique_ptr<Candidate> candidate =
-        Candidate::make(model, tables, fewest, reason, /*fewest=*/least,
-                        Moves::None, Points::leastWithin(kNoBound));
+        Candidate::make(tables, fewest, reason, /*fewest=*/least, Moves::None,
+                        Points::leastWithin(kNoBound));
     if (!candidate && tables.incomplete()) {
       sharedBounds.erase(it);
       return 0;

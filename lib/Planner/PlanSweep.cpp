@@ -13,6 +13,10 @@ using namespace llvm;
 
 namespace galvatron::planner {
 
+/// A sweep under the paper's rule ends after so many batches in a row at which
+/// nothing fits.
+constexpr int64_t kPaperSweepPatience = 8;
+
 /// The batches of a sweep by doublings: the sweep may end after each group.
 /// Under the paper's rule batch by batch.
 std::vector<std::vector<int64_t>> PlanSearch::batchGroups() const {

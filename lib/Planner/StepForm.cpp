@@ -8,6 +8,7 @@
 #include "StepForm.h"
 
 #include "galvatron/Cluster/Cluster.h"
+#include "galvatron/Cost/RoundedTimes.h"
 
 #include <map>
 #include <set>
@@ -45,6 +46,21 @@ std::vector<int64_t> messagesAtUplinks(const Cluster &cluster,
         for (int64_t node : *side)
           most[cut] = std::max(most[cut], users[node]);
   return most;
+}
+
+FormTimes FormTimes::of(const LayerTime &time, const LayerTimeParts &parts,
+                        int64_t stages, Objective objective) {
+  FormTimes times;
+  times.nosync = layerNosyncPicoseconds(time);
+  times.forward = toPicoseconds(time.forward);
+  double sums = time.total() - time.totalNosync();
+  times.ends = objective == Objective::Paper
+                   ? layerPicoseconds(time) - times.nosync +
+                         updatePicoseconds(parts, stages)
+                   : toPicoseconds((sums + parts.norm + parts.update) /
+                                   static_cast<double>(stages));
+  times.wholeEnd = toPicoseconds(sums + parts.update);
+  return times;
 }
 
 } // namespace galvatron::planner

@@ -11,11 +11,11 @@
 // micro-batch, F its part that is forward, E what follows the last one (sums of
 // gradients and the update), of P stages and m micro-batches:
 //
-//   Drain     (m - 1) max N + sum (N + E / P)       Eq. 9, executed objective
-//   Filled    m max N + sum ((P - 1) / P F + E / P) weight parts fill what
-//   waits Steady    max (m N + E)                         no stage waits for
-//   another Lockstep  sum (m N + E / P)                     neighbours go in
-//   lockstep
+// - Drain, Eq. 9 and the executed objective: (m - 1) max N + sum (N + E / P).
+// - Filled, where weight parts fill what waits:
+//   m max N + sum ((P - 1) / P F + E / P).
+// - Steady, where no stage waits for another: max (m N + E).
+// - Lockstep, where neighbours go in lockstep: sum (m N + E / P).
 //
 //===----------------------------------------------------------------------===//
 
@@ -57,16 +57,20 @@ std::vector<int64_t>
 messagesAtUplinks(const Cluster &cluster,
                   llvm::ArrayRef<std::vector<int64_t>> stages);
 
-/// E of one layer: norms are of steps that all stages end together, so they
-/// are not among it.
-inline Picoseconds wholeEndPicoseconds(const LayerTime &time,
-                                       const LayerTimeParts &parts) {
-  return toPicoseconds(time.total() - time.totalNosync() + parts.update);
-}
-
-/// One layer's times, rounded; `ends` is E / P as Eq. 9 counts it.
+/// One layer's times, rounded.
 struct FormTimes {
-  Picoseconds nosync = 0, forward = 0, ends = 0, wholeEnd = 0;
+  Picoseconds nosync = 0, forward = 0;
+  /// E / P as Eq. 9 counts it, the layer's part of what a step costs besides
+  /// its micro-batches. Under the executed objective stages sum gradients side
+  /// by side, as they update: all that has to be done counts with the mean over
+  /// the stages.
+  Picoseconds ends = 0;
+  /// E: norms are of steps that all stages end together, so they are not among
+  /// it.
+  Picoseconds wholeEnd = 0;
+
+  static FormTimes of(const LayerTime &time, const LayerTimeParts &parts,
+                      int64_t stages, Objective objective);
 
   /// The time that the layer adds to the sum over the layers, or to its stage's
   /// time.
@@ -78,15 +82,15 @@ struct FormTimes {
     case StepForm::Filled:
       return forward / stages * (stages - 1) + ends;
     case StepForm::Steady:
-      return of(microBatches) + wholeEnd;
+      return ofAll(microBatches) + wholeEnd;
     case StepForm::Lockstep:
-      return of(microBatches) + wholeEnd / stages;
+      return ofAll(microBatches) + wholeEnd / stages;
     }
     return kNoBound;
   }
 
 private:
-  Picoseconds of(int64_t microBatches) const {
+  Picoseconds ofAll(int64_t microBatches) const {
     return static_cast<Picoseconds>(std::min<__int128>(
         static_cast<__int128>(microBatches) * nosync, kNoBound / 2));
   }

@@ -111,9 +111,13 @@ WhyNot whyNot(LayerModel &model, const Cluster &cluster,
     return answer;
   }
   answer.pipelineDegree = devices / each;
+  PlannerOptions searched = options;
+  planner::LongSamples samples =
+      planner::findLongSamples(model, cluster, options);
+  if (samples.matter())
+    searched.paradigms = std::move(samples.wide);
   answer.outsideSpace =
-      outside(cluster, planner::withAllParadigms(model, cluster, options),
-              question.strategy, answer.pipelineDegree);
+      outside(cluster, searched, question.strategy, answer.pipelineDegree);
 
   // The strategy replaces those of the space; 'bmw' has every degree.
   PlannerOptions forced = options;

@@ -124,7 +124,7 @@ TEST(Executed, no_form_is_above_a_plan) {
     shape.microBatches = counts[pick(0, 4)];
     shape.schedule = &scheduleNamed(pick(0, 4) ? "1f1b" : "gpipe");
     shape.layout = &layout;
-    planner::LeastForm form = planner::LeastForm::first(model, tables, shape);
+    planner::LeastForm form = planner::LeastForm::first(tables, shape);
     form.behindBackward = static_cast<double>(pick(0, 4)) / 4;
     if (planner::LeastForm::hasWeights(shape)) {
       form.weights = pickWeights(degree);
@@ -134,13 +134,13 @@ TEST(Executed, no_form_is_above_a_plan) {
       form.waits = static_cast<double>(pick(0, 4)) / 4;
     std::string refusal;
     auto least = planner::Candidate::makeLeast(
-        model, tables, shape, form, kNoBound - 1, refusal, planner::Moves::All);
+        tables, shape, form, kNoBound - 1, refusal, planner::Moves::All);
     ASSERT_TRUE(least) << refusal;
     const PipelineProblem &problem = least->problem();
-    double free = toMilliseconds(
-        planner::leastFreeTime(model, tables, shape, /*cuts=*/false));
-    double withCuts = toMilliseconds(
-        planner::leastFreeTime(model, tables, shape, /*cuts=*/true));
+    double free =
+        toMilliseconds(planner::leastFreeTime(tables, shape, /*cuts=*/false));
+    double withCuts =
+        toMilliseconds(planner::leastFreeTime(tables, shape, /*cuts=*/true));
     double fastest = std::numeric_limits<double>::infinity();
     planner::BusyBound known(model, cluster, *shape.schedule, 1);
     for (int j = 0; j < 20; ++j) {
@@ -238,11 +238,11 @@ TEST(Executed, bounds_need_the_memory_of_plans) {
     shape.schedule = &defaultSchedule();
     shape.layout = &layout;
     std::string refusal;
-    auto formula = planner::Candidate::make(model, tables, shape, refusal);
+    auto formula = planner::Candidate::make(tables, shape, refusal);
     ASSERT_TRUE(formula) << refusal;
     auto least = planner::Candidate::makeLeast(
-        model, tables, shape, planner::LeastForm::first(model, tables, shape),
-        kNoBound - 1, refusal, planner::Moves::All);
+        tables, shape, planner::LeastForm::first(tables, shape), kNoBound - 1,
+        refusal, planner::Moves::All);
     ASSERT_TRUE(least) << refusal;
     const PipelineProblem &problem = least->problem();
     classes = std::max(classes, problem.classes - formula->problem().classes);
@@ -319,14 +319,13 @@ TEST(Executed, options_of_lower_bounds_are_their_strategies) {
     shape.batch = 16;
     shape.microBatches = 2;
     shape.layout = &layout;
-    auto form = planner::LeastForm::first(*model, tables, shape);
+    auto form = planner::LeastForm::first(tables, shape);
     std::string refusal;
-    auto all = planner::Candidate::makeLeast(*model, tables, shape, form,
+    auto all = planner::Candidate::makeLeast(tables, shape, form,
                                              /*atMost=*/kNoBound - 1, refusal,
                                              planner::Moves::All);
-    auto few =
-        planner::Candidate::makeLeast(*model, tables, shape, form, /*atMost=*/1,
-                                      refusal, planner::Moves::All);
+    auto few = planner::Candidate::makeLeast(tables, shape, form, /*atMost=*/1,
+                                             refusal, planner::Moves::All);
     ASSERT_TRUE(all && few) << refusal;
     PipelineSolution fastest, first;
     fastest.partition = first.partition = {4};

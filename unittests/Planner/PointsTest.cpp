@@ -154,17 +154,16 @@ struct Case {
 
   std::unique_ptr<planner::Candidate> candidate(planner::Points points) {
     std::string refusal;
-    auto made =
-        planner::Candidate::make(*model, *tables, shape, refusal, /*fewest=*/0,
-                                 planner::Moves::All, points);
+    auto made = planner::Candidate::make(*tables, shape, refusal, /*fewest=*/0,
+                                         planner::Moves::All, points);
     EXPECT_TRUE(made) << refusal;
     return made;
   }
   /// The fastest pipeline that keeps all, as if memory were endless.
   std::optional<Fastest> fastest() {
     std::string refusal;
-    auto unbound = planner::Candidate::makeUnbound(
-        *model, *tables, shape, refusal, planner::Moves::All);
+    auto unbound = planner::Candidate::makeUnbound(*tables, shape, refusal,
+                                                   planner::Moves::All);
     EXPECT_TRUE(unbound) << refusal;
     if (!unbound)
       return std::nullopt;
@@ -216,8 +215,7 @@ TEST(Points, what_is_not_priced_is_in_no_plan_within_the_limit) {
       continue;
     }
     planner::StepForm form = one.shape.form(Objective::Executed);
-    planner::FreeBound least =
-        planner::freeBound(*one.model, *one.tables, one.shape);
+    planner::FreeBound least = planner::freeBound(*one.tables, one.shape);
     EXPECT_LE(
         planner::stepBound(one.shape, form, least, one.model->layerCount()),
         best->cost);
@@ -295,6 +293,7 @@ TEST(Points, of_which_any_part_takes_less_are_left_out) {
     made = std::make_unique<Case>(random, 2, "1f1b");
   while (made->cluster.deviceCount() < 4);
   Case &one = *made;
+  one.shape.microBatches = 6;
   auto pointsOf = [&](std::function<void(LayerFootprint &)> change) {
     one.model->change = std::move(change);
     planner::CostTables tables(*one.model, one.cluster, Objective::Executed,
@@ -305,11 +304,11 @@ TEST(Points, of_which_any_part_takes_less_are_left_out) {
     }
     size_t count = 0;
     for (const planner::KindOption &plain :
-         tables.kindOptions(0, one.layout, 0, 8, 6).options)
-      count += tables
-                   .pointOptions(0, one.layout, 0, 8, 6, plain,
-                                 planner::PointBytes::Exact)
-                   .size();
+         tables.kindOptions(0, one.shape, 0).options)
+      count +=
+          tables
+              .pointOptions(0, one.shape, 0, plain, planner::PointBytes::Exact)
+              .size();
     return count;
   };
   size_t all = pointsOf(nullptr);
@@ -329,9 +328,10 @@ TEST(Points, layers_gathered_ahead_have_room_for_two) {
   int gathered = 0;
   for (int i = 0; i < 20; ++i) {
     Case one(random, 1 + int64_t(random() % 2), "1f1b");
+    one.shape.microBatches = 6;
     auto optionsOf = [&](bool isAhead) {
       one.tables->setGathersAhead(isAhead);
-      return one.tables->kindOptions(0, one.layout, 0, 8, 6).options;
+      return one.tables->kindOptions(0, one.shape, 0).options;
     };
     std::vector<planner::KindOption> alone = optionsOf(false),
                                      ahead = optionsOf(true);
@@ -420,14 +420,13 @@ TEST(Points, no_plan_is_executed_faster_than_the_least_without_points) {
   for (int i = 0; i < instances(80); ++i) {
     int64_t degree = 1 + int64_t(random() % 3);
     Case one(random, degree, random() % 4 ? "1f1b" : "gpipe");
-    Picoseconds least =
-        planner::leastFreeTime(*one.model, *one.tables, one.shape, true);
+    Picoseconds least = planner::leastFreeTime(*one.tables, one.shape, true);
     EXPECT_EQ(one.model->priced, 0);
     std::string refusal;
     auto bounds = planner::Candidate::makeLeast(
-        *one.model, *one.tables, one.shape,
-        planner::LeastForm::first(*one.model, *one.tables, one.shape),
-        kNoBound - 1, refusal, planner::Moves::All);
+        *one.tables, one.shape,
+        planner::LeastForm::first(*one.tables, one.shape), kNoBound - 1,
+        refusal, planner::Moves::All);
     ASSERT_TRUE(bounds) << refusal;
     // A bound needs no bytes but the least.
     EXPECT_EQ(one.model->priced, 0);
