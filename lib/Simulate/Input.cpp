@@ -310,6 +310,9 @@ private:
       layer.forwardAhead = content.forwardAhead;
       layer.backwardAhead = content.backwardAhead;
     }
+    // An outline is asked for times alone.
+    if (outline)
+      return role;
     // Memory is decided as when the plan was priced.
     StageShape &shape = contents->shape;
     shape.wholeBuffers = shape.backend.registersBuffers;

@@ -12,6 +12,7 @@
 
 #include <cassert>
 #include <map>
+#include <optional>
 #include <tuple>
 
 using namespace llvm;
@@ -42,11 +43,21 @@ std::string whyNotGatherAhead(const Strategy &beside, const Strategy &layer) {
 
 std::vector<GatherAhead> gathersAhead(ArrayRef<Strategy> layers) {
   std::vector<GatherAhead> ahead(layers.size());
+  // Neighbours are often alike.
+  std::optional<bool> besideItself;
+  auto mayGather = [&](const Strategy &beside, const Strategy &layer) {
+    if (!(beside == layer)) {
+      besideItself.reset();
+      return whyNotGatherAhead(beside, layer).empty();
+    }
+    if (!besideItself)
+      besideItself = whyNotGatherAhead(beside, layer).empty();
+    return *besideItself;
+  };
   for (size_t l = 0; l < layers.size(); ++l) {
-    ahead[l].forward =
-        l > 0 && whyNotGatherAhead(layers[l - 1], layers[l]).empty();
-    ahead[l].backward = l + 1 < layers.size() &&
-                        whyNotGatherAhead(layers[l + 1], layers[l]).empty();
+    ahead[l].forward = l > 0 && mayGather(layers[l - 1], layers[l]);
+    ahead[l].backward =
+        l + 1 < layers.size() && mayGather(layers[l + 1], layers[l]);
   }
   return ahead;
 }
