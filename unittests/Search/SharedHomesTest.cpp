@@ -187,6 +187,42 @@ TEST(SharedHomes, bounds_agree_with_brute_force) {
   EXPECT_LT(at(repaired, 0.5), 3);
 }
 
+/// What a search does for fixed problems: whoever changes it sees whether
+/// bounds and solutions became better or worse, and writes the new numbers.
+TEST(SharedHomes, does_as_much_as_it_did) {
+  double first = 0, branched = 0, limited = 0, longest = 0, fullness = 0;
+  uint64_t rounds = 0;
+  for (uint64_t seed = 20'000; seed < 20'120; ++seed) {
+    const HomesProblem problem = randomProblem(seed);
+    HomesSearch search(problem, kNoLimit, 40);
+    const std::vector<HomesSolution> solutions = search.solutions();
+    if (solutions.empty() || solutions.front().fullness > 1)
+      continue;
+    first += search.least();
+    for (const HomesSolution &solution : solutions) {
+      longest += solution.longest;
+      fullness += solution.fullness;
+    }
+    for (int nodes = 0; nodes < 4 && search.branch(kNoLimit); ++nodes)
+      ;
+    branched += search.least();
+    rounds += search.rounds();
+    // A limit that some reach at once, and others behind some nodes.
+    const double limit = 1.05 * search.least();
+    HomesSearch known(problem, limit, 20);
+    for (int nodes = 0; nodes < 8 && known.branch(limit); ++nodes)
+      ;
+    limited += known.least();
+    rounds += known.rounds();
+  }
+  const double expected[] = {67535.085, 69504.350, 69327.765,
+                             226614.5,  198.38942, 14802};
+  const double now[] = {first,   branched, limited,
+                        longest, fullness, static_cast<double>(rounds)};
+  for (size_t i = 0; i < std::size(now); ++i)
+    EXPECT_NEAR(now[i], expected[i], 1e-4 * expected[i]) << "number " << i;
+}
+
 /// Chunks on one to three homes, which have one or two each. All layers but the
 /// first and last are of one kind.
 HomesProblem problemOfEqualLayers(uint64_t seed) {
