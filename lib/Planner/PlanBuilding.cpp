@@ -215,10 +215,9 @@ void PlanSearch::offerOtherCuts(PlannerResult &result) {
 }
 
 /// The formula and the simulator may disagree on which of two plans is faster,
-/// most of all on pipelines of other degrees. Simulated are the latest former
-/// incumbents of these and, of the shapes with the least bounds, what a short
-/// search finds, one plan of a degree. One plan there is; others are for the
-/// time that is left.
+/// most of all on pipelines of other degrees. Simulated is what a short search
+/// finds for the shapes of these with the least bounds, one plan of a degree.
+/// One plan there is; others are for the time that is left.
 void PlanSearch::offerOtherDegrees(PlannerResult &result) {
   const Incumbent formula = *best; // `best` changes on the way
   auto within = [&](Picoseconds cost, int64_t batch) {
@@ -229,12 +228,6 @@ void PlanSearch::offerOtherDegrees(PlannerResult &result) {
   std::set<int64_t> degrees = {formula.shape.degree()};
   size_t count = 0;
   auto isEnough = [&] { return count == kMostAlternatives || late(); };
-  for (Incumbent &other : llvm::reverse(former))
-    if (!isEnough() && within(other.solved.cost, other.shape.batch) &&
-        degrees.insert(other.shape.degree()).second) {
-      ++count;
-      offer(std::move(other), result, "a former incumbent of the search");
-    }
   auto solve = [&](const Shape &shape) {
     auto most = static_cast<Picoseconds>(
         static_cast<__int128>(formula.solved.cost) * kAlternativePercent / 100);

@@ -44,9 +44,6 @@ void PlanSearch::accept(const Shape &shape, Solved solved, Finder by) {
   note(shape, solved.cost);
   finder = by;
   log(shape.str() + ": " + milliseconds(solved.cost) + ", the best so far");
-  // A plan that was the best for a while may be executed faster.
-  if (best)
-    former.push_back(std::move(*best));
   best = Incumbent{shape, std::move(solved)};
 }
 

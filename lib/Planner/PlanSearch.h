@@ -308,7 +308,6 @@ private:
   std::optional<Shape> shapeBesides;
   /// The batch of a plan that was the best when the search began, or 0.
   int64_t firstBatch = 0;
-  std::vector<Incumbent> former; ///< incumbents, in their order
   Finder finder = Finder::Exact; ///< of the best plan
   double gapPercent = 0;
   /// Some shape was not priced before time was up: no gap is proven.

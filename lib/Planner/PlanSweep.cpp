@@ -190,7 +190,6 @@ Expected<PlannerResult> PlanSearch::run() {
     firstBatch = best->shape.batch;
   }
   sharedBounds.clear();
-  former.clear();
   runnersUp.clear();
   leftOut.clear();
   gapPercent = 0;
