@@ -65,8 +65,9 @@ constexpr double kCoarseness = 1.03;
 /// That factor for two plans that differ in one kind of layer or one cut, where
 /// both are simulated coarsely.
 constexpr double kCoarsenessBeside = 1.001;
-/// A change that made the best plan slower by more than this factor is tried
-/// again only when no other one makes that faster.
+/// Another strategy for a kind of layers that made the plan it was tried on
+/// slower by more than this factor is tried again only when no other change
+/// helps.
 constexpr double kSlowerForGood = 1.002;
 
 /// A plan that is repaired may be above what it has to beat by this factor, by
@@ -79,9 +80,10 @@ constexpr double kFarBehind = 1.02;
 /// Rounds where chunks are given, and the number of turns of these and options.
 constexpr unsigned kRoundsOfTurn = 60;
 constexpr int kTurns = 3;
-/// The most work of changes to a plan of whole stages, some tenths of a second:
-/// operations of simulated steps, and what trying a plan takes besides; less on
-/// many devices, where each takes longer.
+/// The most work of changes to a plan of whole stages, about a second: the
+/// operations of a step for each plan that is priced, a third of them where it
+/// is simulated coarsely first, and what trying it takes besides. Less on many
+/// devices, where each takes longer.
 constexpr size_t kMostWorkOfChanges = 1'500'000;
 constexpr size_t kWorkOfChange = 500;
 constexpr size_t kDevicesOfChanges = 64;
@@ -586,9 +588,7 @@ private:
     for (PlanStage &stage : plan.stages)
       stage.sums = SumTiming::ByRule;
     const double least = bound.leastSeconds(plan);
-    slower = best ? least * best->plan().samplesPerSecond /
-                        static_cast<double>(plan.batch)
-                  : 0;
+    mostRate = static_cast<double>(plan.batch) / least;
     if (!isWorthwhile(plan, least))
       return false;
     auto isStopped = [this] { return stopped(); };
@@ -653,22 +653,24 @@ private:
       rate = std::max(rate, *options.samplesPerSecondKnown / kCutoffSlack);
     if (rate > 0)
       pricing.worthMs = 1e3 * static_cast<double>(plan.batch) / rate;
-    if (pricing.worthMs && !pricing.lists &&
-        stepOperations(plan) > kFewOperations &&
-        isScreenedOut(plan, *pricing.worthMs, isBeside))
-      return false;
+    const size_t operations = stepOperations(plan);
+    if (pricing.worthMs && !pricing.lists && operations > kFewOperations) {
+      workOfChanges += operations / 3;
+      if (isScreenedOut(plan, *pricing.worthMs, isBeside))
+        return false;
+    }
+    workOfChanges += operations;
     Expected<PlannerResult> priced =
         evaluateAmong(model, cluster, plan, options.memory, pricing);
-    workOfChanges += stepOperations(plan);
     if (!priced) {
       reason = toString(priced.takeError());
       return false;
     }
     if (!priced->feasible())
       return false;
-    if (best)
-      slower = std::max(slower, best->plan().samplesPerSecond /
-                                    priced->plan().samplesPerSecond);
+    mostRate = std::min(mostRate, priced->plan().samplesPerSecond);
+    if (isBelowCutoff(priced->plan().samplesPerSecond))
+      return false;
     std::optional<Infeasible> full =
         fullHost(cluster, priced->plan(), options.hostMemory);
     if (!full)
@@ -822,7 +824,7 @@ private:
             continue;
           better |= recomputes ? offer(std::move(plan), /*isBeside=*/true)
                                : offerBoth(std::move(plan));
-          then = slower;
+          then = from.samplesPerSecond / mostRate;
         }
       better |= moveCuts();
       if (std::optional<Plan> keeping = keepingAll(best->plan()))
@@ -865,9 +867,9 @@ private:
     bool isBetter = offer(std::move(plan), /*isBeside=*/true);
     if (!keeping)
       return isBetter;
-    const double asItIs = slower;
+    const double asItIs = mostRate;
     isBetter |= offer(std::move(*keeping));
-    slower = std::min(slower, asItIs);
+    mostRate = std::max(mostRate, asItIs);
     return isBetter;
   }
 
@@ -937,9 +939,8 @@ private:
   std::optional<std::chrono::steady_clock::time_point> stoppedAt;
   std::optional<PlannerResult> best;
   std::optional<double> coarseBestMs; ///< of `best`, once it was asked for
-  /// The factor by which the plan offered last takes longer than the best one,
-  /// at least.
-  double slower = 0;
+  /// Samples per second of the plan offered last, at most.
+  double mostRate = 0;
   std::optional<Infeasible> closest; ///< that does not fit
   std::vector<BoundedShape> shapes;  ///< those whose bounds are below the limit
   /// The limit that shapes were bounded with, once all were.

@@ -42,8 +42,7 @@ Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
   return planner::evaluateAmong(model, cluster, given, memory, {});
 }
 
-/// Says what the plan is of, and what its layers keep.
-static Error describe(LayerModel &model, const Cluster &cluster, Plan &plan) {
+Error planner::describe(LayerModel &model, const Cluster &cluster, Plan &plan) {
   if (Error error = planner::fillKept(model, plan))
     return error;
   plan.exactPeak = model.exact();

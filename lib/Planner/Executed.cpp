@@ -254,8 +254,11 @@ Error priceExecuted(LayerModel &model, const Cluster &cluster, Plan &plan,
   Expected<double> seconds = simulatedSeconds(*input, kMostOperations);
   if (!seconds)
     return seconds.takeError();
-  const double worth = pricing.worthMs ? *pricing.worthMs / 1e3
-                                       : std::numeric_limits<double>::infinity();
+  // Passes that are listed may take less than the bound of their usual order.
+  const double reach = plan.schedule->listsByTimes() ? kListingReach : 1;
+  const double worth = pricing.worthMs
+                           ? *pricing.worthMs / 1e3 * reach
+                           : std::numeric_limits<double>::infinity();
   if (Error error = choice.run(*seconds, worth))
     return error;
   choice.record(plan);
@@ -290,7 +293,8 @@ Error listAtEnd(LayerModel &model, const Cluster &cluster,
   plan->boundMs = stepBounds(*input).upper * 1e3;
   // The bound proven for the batch stays.
   setLeastMs(*plan, leastMs);
-  return Error::success();
+  // As it was before, the plan may have been too slow to be described.
+  return describe(model, cluster, *plan);
 }
 
 } // namespace galvatron::planner

@@ -22,7 +22,7 @@ namespace galvatron::planner {
 struct Pricing {
   /// Milliseconds above which a plan is of no interest: of one that takes
   /// longer for sure only a lower bound is worked out, and of one that does, no
-  /// upper bound.
+  /// upper bound, nor what describe() says.
   std::optional<double> worthMs;
   /// Passes are listed for what they take; of whole stages that order is taken
   /// only where a step is shorter than in the one for equal times.
@@ -65,7 +65,11 @@ llvm::Error listAtEnd(LayerModel &model, const Cluster &cluster,
                       std::optional<double> samplesPerSecond,
                       PlannerResult &found);
 
-/// Returns evaluate() of a plan that is one of many.
+/// Says of what model and cluster a priced plan is, and what its layers keep.
+/// Errors: a layer cannot have its strategy.
+llvm::Error describe(LayerModel &model, const Cluster &cluster, Plan &plan);
+
+/// Returns evaluate() of a plan that is one of many, as far as `pricing` asks.
 llvm::Expected<PlannerResult>
 evaluateAmong(LayerModel &model, const Cluster &cluster, const Plan &given,
               std::optional<int64_t> memory, const Pricing &pricing);

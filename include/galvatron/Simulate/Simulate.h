@@ -138,8 +138,8 @@ double swapSeconds(const Task &task, llvm::ArrayRef<SimulatedLayer> layers);
 /// match the model or the cluster.
 llvm::Expected<SimulationInput>
 simulationInput(LayerModel &model, const Cluster &cluster, const Plan &plan);
-/// The input with the tasks of one micro-batch only (`outlineOf`), and without
-/// what layers and roles take of memory.
+/// The input with the tasks of one micro-batch only (`outlineOf`), without the
+/// ledgers of whole stages and where their temporaries are.
 llvm::Expected<SimulationInput>
 simulationOutline(LayerModel &model, const Cluster &cluster, const Plan &plan);
 
