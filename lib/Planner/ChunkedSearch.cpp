@@ -718,10 +718,8 @@ private:
     return *coarse > *coarseBestMs * kCoarsenessBeside;
   }
 
-  /// There is no coarse simulation if the whole one takes no longer.
+  /// The milliseconds of a coarsely simulated step; nothing after an error.
   static std::optional<double> coarseMs(const SimulationInput &input) {
-    if (stepOperations(input) <= kFewOperations)
-      return std::nullopt;
     Expected<double> seconds = simulatedSeconds(input, /*mostOperations=*/0);
     if (!seconds) {
       consumeError(seconds.takeError());
@@ -743,8 +741,6 @@ private:
 
   bool take(PlannerResult result) {
     const Plan &plan = result.plan();
-    if (isBelowCutoff(plan.samplesPerSecond))
-      return false;
     if (best) {
       double rate = best->plan().samplesPerSecond;
       bool isFirst =

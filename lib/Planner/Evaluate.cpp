@@ -282,8 +282,8 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
     worst->relaxations.push_back("use more micro-batches or a smaller batch");
     return PlannerResult{std::move(*worst), {}, {}, 0, formulaMs};
   }
-  // Nobody reads more of a plan that is too slow. One that is as fast as
-  // another may come before it.
+  // A plan that is too slow needs no description; one that is as fast as the
+  // best may take its place.
   constexpr double rounding = 1 + 1e-9;
   if (!pricing.worthMs || plan.iterationMs <= *pricing.worthMs * rounding)
     if (Error error = describe(model, cluster, plan))

@@ -293,7 +293,7 @@ Error listAtEnd(LayerModel &model, const Cluster &cluster,
   plan->boundMs = stepBounds(*input).upper * 1e3;
   // The bound proven for the batch stays.
   setLeastMs(*plan, leastMs);
-  // As it was before, the plan may have been too slow to be described.
+  // The plan may have been too slow to be described in its order before.
   return describe(model, cluster, *plan);
 }
 

@@ -840,7 +840,7 @@ Choices withoutDominated(const Choices &options) {
   };
   for (const Choice &candidate : options) {
     bool dominated = any_of(options, [&](const Choice &other) {
-      // Of equal ones the first is kept.
+      // The first of equal ones is kept.
       return other.index != candidate.index &&
              other.layoutClass == candidate.layoutClass &&
              within(other, candidate) &&

@@ -187,8 +187,8 @@ TEST(SharedHomes, bounds_agree_with_brute_force) {
   EXPECT_LT(at(repaired, 0.5), 3);
 }
 
-/// What a search does for fixed problems: whoever changes it sees whether
-/// bounds and solutions became better or worse, and writes the new numbers.
+/// The bounds, solutions and rounds of searches for fixed problems are those
+/// recorded here: a change of the search shows where they get better or worse.
 TEST(SharedHomes, does_as_much_as_it_did) {
   double first = 0, branched = 0, limited = 0, longest = 0, fullness = 0;
   uint64_t rounds = 0;
@@ -207,7 +207,7 @@ TEST(SharedHomes, does_as_much_as_it_did) {
       ;
     branched += search.least();
     rounds += search.rounds();
-    // A limit that some reach at once, and others behind some nodes.
+    // Some searches reach this limit at once, others behind some nodes.
     const double limit = 1.05 * search.least();
     HomesSearch known(problem, limit, 20);
     for (int nodes = 0; nodes < 8 && known.branch(limit); ++nodes)
