@@ -660,6 +660,8 @@ private:
         return false;
     }
     workOfChanges += operations;
+    if (pricing.worthMs && isSlower(plan, pricing))
+      return false;
     Expected<PlannerResult> priced =
         evaluateAmong(model, cluster, plan, options.memory, pricing);
     if (!priced) {
@@ -680,6 +682,21 @@ private:
                         closest->neededBytes - closest->availableBytes)
       closest = std::move(full);
     return false;
+  }
+
+  /// Returns true if a plan that fits is simulated in more time than it is
+  /// worth: most are, and need no more than that.
+  bool isSlower(Plan plan, const Pricing &pricing) {
+    if (options.objective != Objective::Executed)
+      return false;
+    if (Error error = priceExecuted(model, cluster, plan, pricing)) {
+      reason = toString(std::move(error));
+      return true;
+    }
+    mostRate = std::min(mostRate, plan.samplesPerSecond);
+    constexpr double rounding = 1 + 1e-9;
+    return isBelowCutoff(plan.samplesPerSecond) ||
+           plan.iterationMs > *pricing.worthMs * rounding;
   }
 
   /// Returns true if a plan takes more than `worthMs` by its lower bound, or by

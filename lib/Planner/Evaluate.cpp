@@ -23,8 +23,15 @@ using namespace llvm;
 
 namespace galvatron {
 
+/// Returns true if a layer is gathered ahead, once its stage was fitted.
+static bool gathersAhead(ArrayRef<StageLayer> layers) {
+  return any_of(layers, [](const StageLayer &layer) {
+    return layer.forwardAhead || layer.backwardAhead;
+  });
+}
+
 Expected<int64_t> planner::stageExcess(LayerModel &model,
-                                       const Cluster &cluster, const Plan &plan,
+                                       const Cluster &cluster, Plan &plan,
                                        int64_t stage,
                                        std::optional<int64_t> memory) {
   Expected<StageContents> contents = stageContents(model, cluster, plan, stage);
@@ -32,8 +39,10 @@ Expected<int64_t> planner::stageExcess(LayerModel &model,
     return contents.takeError();
   int64_t available = cluster.budgetOf(plan.stages[stage].devices, memory);
   markGathersAhead(*contents, plan, stage);
-  return fitStage(contents->layers, contents->shape, available).total() -
-         available;
+  const int64_t bytes =
+      fitStage(contents->layers, contents->shape, available).total();
+  plan.stages[stage].gathersAhead = gathersAhead(contents->layers);
+  return bytes - available;
 }
 
 Expected<PlannerResult> evaluate(LayerModel &model, const Cluster &cluster,
@@ -180,9 +189,7 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
     int64_t available = cluster.budgetOf(stage.devices, memory);
     markGathersAhead(*contents, plan, s);
     stage.ledger = fitStage(memoryLayers, shape, available);
-    stage.gathersAhead = any_of(memoryLayers, [](const StageLayer &layer) {
-      return layer.forwardAhead || layer.backwardAhead;
-    });
+    stage.gathersAhead = gathersAhead(memoryLayers);
     stage.hostLedger = hostLedger(memoryLayers, shape);
     stage.peakBytes = stage.ledger.total();
     size_t i = 0;

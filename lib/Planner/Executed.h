@@ -46,9 +46,10 @@ inline bool listsEach(const Plan &plan) {
 }
 
 /// Bytes by which a stage of a plan exceeds its budget, as evaluate() says;
-/// negative: it fits. Errors: a layer cannot have its strategy.
+/// negative: it fits. Sets whether the stage gathers ahead. Errors: a layer
+/// cannot have its strategy.
 llvm::Expected<int64_t> stageExcess(LayerModel &model, const Cluster &cluster,
-                                    const Plan &plan, int64_t stage,
+                                    Plan &plan, int64_t stage,
                                     std::optional<int64_t> memory);
 
 /// Sets iteration, throughput and bound of a priced plan to what the simulator

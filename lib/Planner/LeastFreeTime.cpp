@@ -77,6 +77,7 @@ private:
   bool weighStages();
   void addLayers();
   void addCuts();
+  double slowestStage() const;
   const Sort &sortOf(size_t stage) const {
     return sorts.at({layout.place[stage], contentions[stage]});
   }
@@ -87,7 +88,10 @@ private:
   std::map<std::pair<size_t, size_t>, Sort> sorts;
   double forwardPart = 0; ///< the most that forward is of a layer's time
   std::vector<double> weightOf, awaited; ///< by stage
-  double weights = 0;                    ///< the sum of weightOf
+  /// By stage: the part of its time that counts in a period of the slowest
+  /// stage, and what its messages add to it.
+  std::vector<double> counted, moved;
+  double weights = 0; ///< the sum of weightOf
   /// The bounds' terms, seconds: one micro-batch, the slowest stage's, and the
   /// mean in which stages wait.
   double sum = 0, mean = 0, waiting = 0;
@@ -132,7 +136,8 @@ bool FreeTime::weighStages() {
     double whole = sortOf(s).whole;
     if (whole <= 0)
       return false;
-    weightOf.push_back(1 / (std::max(1 - ahead, 1e-9) * whole));
+    counted.push_back(std::max(1 - ahead, 1e-9));
+    weightOf.push_back(1 / (counted.back() * whole));
     weights += weightOf.back();
     wholes.push_back(whole);
   }
@@ -174,7 +179,43 @@ void FreeTime::addCuts() {
     there *= periodsOfMoves(shape, s, /*waits=*/0) / (count - 1);
     back *= periodsOfMoves(shape, s + 1, /*waits=*/0) / (count - 1);
     mean += (weightOf[s] * there + weightOf[s + 1] * back) / weights;
+    moved[s] += there;
+    moved[s + 1] += back;
   }
+}
+
+/// Returns the least that the slowest stage takes in any partition, within a
+/// ten-thousandth: what no partition keeps below, of stages that each hold as
+/// many layers as they can do in that time. Empty ones count, which leaves a
+/// bound.
+double FreeTime::slowestStage() const {
+  std::vector<size_t> placeOf; // of layers, in layersOfKind
+  for (size_t l = 0; l < model.layerCount(); ++l)
+    placeOf.push_back(llvm::find_if(layersOfKind,
+                                    [&](const auto &kind) {
+                                      return kind.first == model.kindOf(l);
+                                    }) -
+                      layersOfKind.begin());
+  auto isEnough = [&](double most) {
+    size_t next = 0;
+    for (size_t s = 0; s < counted.size() && next < placeOf.size(); ++s) {
+      const std::vector<double> &fastest = sortOf(s).fastest;
+      double time = moved[s];
+      while (next < placeOf.size() &&
+             (time += counted[s] * fastest[placeOf[next]]) <= most)
+        ++next;
+    }
+    return next == placeOf.size();
+  };
+  double low = mean, high = mean;
+  while (!isEnough(high))
+    high *= 2;
+  constexpr double enough = 1 + 1e-4;
+  while (high > low * enough) {
+    double middle = (low + high) / 2;
+    (isEnough(middle) ? high : low) = middle;
+  }
+  return low;
 }
 
 Picoseconds FreeTime::bound(bool cuts) {
@@ -183,10 +224,12 @@ Picoseconds FreeTime::bound(bool cuts) {
   if (!weighStages())
     return 0;
   addLayers();
+  moved.assign(counted.size(), 0);
   if (cuts && !countsBusy)
     addCuts();
   if (tables.incomplete())
     return 0;
+  mean = slowestStage();
   if (countsBusy)
     return floorPicoseconds(count * mean);
   return floorPicoseconds(std::max(waiting, sum + (count - 1) * mean));

@@ -89,7 +89,7 @@ Picoseconds PlanSearch::Ahead::boundOf(const Shape &shape) {
   if (least > limit())
     return kNoBound;
   std::unique_ptr<Candidate> candidate = candidateOf(shape, Moves::None);
-  if (!candidate)
+  if (!candidate || leastWithoutMemory(candidate->problem(), limit()) > limit())
     return kNoBound;
   return PipelineSearch::bounds(candidate->problem(), plans.stageClasses)
       .cost(shape.degree() > 1 ? shape.microBatches - 1 : 0);

@@ -122,12 +122,27 @@ void PlanSearch::boundWithoutMemory(Entry &entry, Picoseconds most) {
                              isLarge(entry.shape) ? Moves::None : Moves::All);
   if (!entry.candidate)
     return;
+  raiseWithoutMemory(entry);
+  if (entry.bound > limitFor(entry.shape.batch)) {
+    entry.candidate.reset();
+    return;
+  }
   entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
                                                   stageClasses, entry.bound);
   inSearchOf(entry, [&](PipelineSearch &search) {
     return search.solve(most).has_value();
   });
   entry.bound = std::max(entry.bound, entry.search->lowerBound());
+}
+
+/// Raises the entry's bound to what its problem takes if memory is endless, and
+/// above the limit if that is.
+void PlanSearch::raiseWithoutMemory(Entry &entry) {
+  const Picoseconds most = limitFor(entry.shape.batch);
+  const Picoseconds least =
+      leastWithoutMemory(entry.candidate->problem(), most);
+  entry.bound = std::max(entry.bound,
+                         most < kNoBound ? std::min(least, most + 1) : least);
 }
 
 /// Makes the entry's problem; false if it cannot be posed.
@@ -161,7 +176,8 @@ bool PlanSearch::reopen(Entry &entry) {
 }
 
 /// Makes the entry's problem with the least that its cuts may take; false if
-/// that is of no use. Where there are many sequences of groups most shapes are
+/// that is of no use, or if the shape is too slow as if memory were endless.
+/// Where there are many sequences of groups most shapes are
 /// too slow even so, and what moves take by classes is dear to search.
 bool PlanSearch::openLight(Entry &entry) {
   // Many shapes of a sweep share the bound that is made next.
@@ -176,6 +192,11 @@ bool PlanSearch::openLight(Entry &entry) {
                       Points::leastWithin(limitFor(entry.shape.batch)));
   if (!entry.candidate)
     return false;
+  raiseWithoutMemory(entry);
+  if (entry.bound > limitFor(entry.shape.batch)) {
+    entry.candidate.reset();
+    return false;
+  }
   entry.search = std::make_shared<PipelineSearch>(entry.candidate->problem(),
                                                   stageClasses, entry.bound);
   return true;
@@ -202,6 +223,8 @@ bool PlanSearch::improve(Entry &entry, Picoseconds enough, Queue &queue) {
   }
   if (entry.level == Entry::Unbound) {
     entry.level = openLight(entry) ? Entry::Light : Entry::Shared;
+    if (entry.bound > limit)
+      return entry.bound >= kNoBound;
     // Bounds shared by several shapes have all points, which are dear to price.
     bool shares = !hasPoints(shape) || !best;
     if (entry.level == Entry::Shared && shares) {

@@ -74,11 +74,24 @@ struct ShapeProof {
   Shape shape;
   /// The transfers between layers are the dearest part to price: without them
   /// first, but with what cuts take at least where that is cheap.
-  enum { Free, Rows, Cuts, Relaxed, Opened, Branching, Done } level = Free;
+  enum {
+    Free,
+    Rows,
+    Cuts,
+    Starts,
+    Relaxed,
+    Opened,
+    Branching,
+    Done
+  } level = Free;
   LeastForm form;
   LeastForm strongest; ///< of those that were looked at
-  size_t starts = 0;   ///< forms whose bounds were looked at before any solved
-  unsigned change = 0; ///< of a form, what is tried now
+  /// What the problem of the form at hand takes if memory is endless.
+  Picoseconds unbound = 0;
+  /// The bound that the strongest form has by itself.
+  Picoseconds strength = 0;
+  size_t starts = 0;     ///< forms that were looked at before any is solved
+  unsigned change = 0;   ///< of a form, what is tried now
   bool stronger = false; ///< than the strongest before
   bool helped = false;   ///< the change has made it stronger already
   size_t forms = 0;      ///< looked at since the first was solved, and that
@@ -89,9 +102,9 @@ struct ShapeProof {
   bool tightened = false;
   uint64_t solving = 0; ///< steps of what was solved
   std::unique_ptr<Candidate> candidate;
-  /// The conditions that the candidate was made for besides the shape: forms
-  /// solved before it, the limit, which moves it has.
-  std::tuple<size_t, size_t, Picoseconds, Moves> madeFor = {};
+  /// The conditions that the candidate was made for besides the shape: the
+  /// form, the limit, which moves it has.
+  std::tuple<LeastForm, Picoseconds, Moves> madeFor = {};
   size_t laidBy = 0; ///< bytes of a candidate without its search
   std::unique_ptr<PipelineSearch> search;
   Picoseconds slack = 0;
@@ -99,6 +112,15 @@ struct ShapeProof {
   std::unique_ptr<BoundedShape> homes;
   double branchedFrom = 0; ///< the bound that nodes have to raise
   int idleNodes = 0;
+
+  /// Notes the bound that the form at hand has by itself.
+  void note(Picoseconds own) {
+    if (own <= strength)
+      return;
+    stronger |= own - strength > strength / kWorthwhile;
+    strength = own;
+    strongest = form;
+  }
 };
 
 } // namespace
@@ -129,13 +151,20 @@ private:
     return gapInPercent(result.plan().iterationMs, leastMs);
   }
   void advance(ShapeProof &entry, Picoseconds enough);
+  bool make(ShapeProof &entry, Moves moves);
   bool open(ShapeProof &entry, bool transfers);
+  void layBy(ShapeProof &entry);
+  /// The moves of problems that are made first.
+  Moves fewMoves(const Shape &shape) const {
+    return plans.cutsAreCheap(shape) ? Moves::LeastCuts : Moves::None;
+  }
   bool isSmall(const Shape &shape) const {
     return plans.cluster.deviceCount() / shape.degree() <= kFewDevices;
   }
   void closeSome();
   void simulate(Incumbent found, bool byRows = false);
   bool nextStart(ShapeProof &entry);
+  void start(ShapeProof &entry);
   void nextShift(ShapeProof &entry);
   void close(ShapeProof &entry);
   /// True if rows of shared homes, of which each stage is one by itself, are
@@ -186,14 +215,13 @@ private:
   std::vector<ShapeProof *> opened;
 };
 
-/// Makes the entry's problem; false if it needs none any more.
-bool PlanSearch::Proof::open(ShapeProof &entry, bool transfers) {
+/// Makes the entry's problem, and raises its bound to what that takes if memory
+/// is endless: most shapes are done with before a search is made. False if the
+/// entry needs none any more.
+bool PlanSearch::Proof::make(ShapeProof &entry, Moves moves) {
   entry.search.reset();
   laidBy -= std::exchange(entry.laidBy, 0);
-  Moves moves = transfers                         ? Moves::All
-                : plans.cutsAreCheap(entry.shape) ? Moves::LeastCuts
-                                                  : Moves::None;
-  std::tuple madeFor(entry.starts, entry.forms, limit(), moves);
+  std::tuple madeFor(entry.form, limit(), moves);
   if (!entry.candidate || entry.madeFor != madeFor) {
     std::string refusal;
     entry.candidate = Candidate::makeLeast(plans.tables, entry.shape,
@@ -207,17 +235,48 @@ bool PlanSearch::Proof::open(ShapeProof &entry, bool transfers) {
     if (plans.space.partition != PartitionMode::Free)
       if (std::unique_ptr<Candidate> priced = plans.candidateOf(entry.shape))
         entry.candidate->setPartition(priced->problem().partition);
+    entry.unbound = std::min(
+        leastWithoutMemory(entry.candidate->problem(), limit()), limit() + 1);
+    entry.bound = std::max(entry.bound, entry.unbound);
   }
+  if (entry.bound <= limit())
+    return true;
+  close(entry);
+  return false;
+}
+
+/// Makes the entry's problem and its search; false if it needs none any more.
+bool PlanSearch::Proof::open(ShapeProof &entry, bool transfers) {
+  const Picoseconds before = entry.bound;
+  if (!make(entry, transfers ? Moves::All : fewMoves(entry.shape)))
+    return false;
   entry.search = std::make_unique<PipelineSearch>(entry.candidate->problem(),
                                                   plans.stageClasses);
-  // The bound of another form: nothing below it is of interest.
-  entry.search->raise(entry.bound);
+  // Forms to begin with are compared by what they say themselves. Later nothing
+  // below the bound of another form is of interest.
+  if (!transfers || entry.forms > 0) {
+    entry.search->raise(entry.bound);
+    entry.strength = before;
+  } else if (entry.level != ShapeProof::Opened) {
+    entry.strength = 0;
+  }
   if (!is_contained(opened, &entry))
     opened.push_back(&entry);
   entry.slack = 0;
   entry.tightened = false;
   entry.level = transfers ? ShapeProof::Opened : ShapeProof::Relaxed;
   return true;
+}
+
+/// Keeps an entry's problem without a search if there is room.
+void PlanSearch::Proof::layBy(ShapeProof &entry) {
+  entry.search.reset();
+  entry.laidBy = entry.candidate->bytes();
+  laidBy += entry.laidBy;
+  if (laidBy <= kMostBytes)
+    return;
+  entry.candidate.reset();
+  laidBy -= std::exchange(entry.laidBy, 0);
 }
 
 /// Drops the searches of the entries that are the last to have a turn; what was
@@ -229,15 +288,8 @@ void PlanSearch::Proof::closeSome() {
   llvm::sort(opened, [](const ShapeProof *a, const ShapeProof *b) {
     return std::tie(a->bound, a) < std::tie(b->bound, b);
   });
-  for (ShapeProof *entry : ArrayRef(opened).drop_front(kMostOpen)) {
-    entry->search.reset();
-    entry->laidBy = entry->candidate->bytes();
-    laidBy += entry->laidBy;
-    if (laidBy <= kMostBytes)
-      continue;
-    entry->candidate.reset();
-    laidBy -= std::exchange(entry->laidBy, 0);
-  }
+  for (ShapeProof *entry : ArrayRef(opened).drop_front(kMostOpen))
+    layBy(*entry);
 }
 
 /// Simulates a plan; it is the best one if it is executed faster.
@@ -268,13 +320,11 @@ static void addWeight(LeastForm &form, const Candidate::StageEnds &ends,
   shift(form.updates, ends.updates);
 }
 
-/// Another form to begin with, if there is one: what bounds tell of each takes
-/// few steps beside solving one. From the strongest so far one thing changes at
-/// a time, as long as that makes it stronger: the ends of more stages count;
-/// updates count where ends do; stages wait less for each other.
+/// Another form to begin with, if there is one: what it takes without memory is
+/// told in no time beside solving one. From the strongest so far one thing
+/// changes at a time, as long as that makes it stronger: the ends of more
+/// stages count; updates count where ends do; stages wait less for each other.
 bool PlanSearch::Proof::nextStart(ShapeProof &entry) {
-  if (entry.forms > 0 || entry.starts >= kMostStarts)
-    return false;
   // The opposite of a change that made it stronger is not tried.
   bool stronger = std::exchange(entry.stronger, false);
   if (entry.starts++ > 0) {
@@ -285,7 +335,8 @@ bool PlanSearch::Proof::nextStart(ShapeProof &entry) {
       entry.helped = false;
     }
   }
-  for (; entry.change <= LeastForm::Change::Last; ++entry.change) {
+  for (; entry.change <= LeastForm::Change::Last && entry.starts <= kMostStarts;
+       ++entry.change) {
     LeastForm form = entry.strongest;
     if (form.apply(LeastForm::Change(entry.change), entry.shape)) {
       entry.form = std::move(form);
@@ -293,6 +344,21 @@ bool PlanSearch::Proof::nextStart(ShapeProof &entry) {
     }
   }
   return false;
+}
+
+/// Looks at a form to begin with.
+void PlanSearch::Proof::start(ShapeProof &entry) {
+  const bool isFirst = entry.level == ShapeProof::Cuts;
+  if (isFirst) {
+    entry.form = LeastForm::first(plans.tables, entry.shape);
+    if (plans.tables.incomplete())
+      return;
+    entry.level = ShapeProof::Starts;
+  }
+  if (!make(entry, fewMoves(entry.shape)))
+    return;
+  layBy(entry);
+  entry.note(entry.unbound);
 }
 
 /// The next form of an entry, after what `found` is the least of: a game in
@@ -478,27 +544,32 @@ void PlanSearch::Proof::advance(ShapeProof &entry, Picoseconds enough) {
       }
     }
   }
-  if (entry.level == ShapeProof::Cuts) {
-    entry.form = LeastForm::first(plans.tables, entry.shape);
-    if (plans.tables.incomplete() || !open(entry, /*transfers=*/false))
+  if (entry.level <= ShapeProof::Starts) {
+    if (entry.level == ShapeProof::Cuts || nextStart(entry)) {
+      start(entry);
       return;
-  } else if (!entry.search &&
-             !open(entry, /*transfers=*/entry.level == ShapeProof::Opened)) {
-    return;
+    }
+    // Once more where moves between layers and memory count: which form is the
+    // strongest may be another one then.
+    entry.form = LeastForm::first(plans.tables, entry.shape);
+    entry.strongest = entry.form;
+    entry.starts = entry.change = 0;
+    entry.helped = entry.stronger = false;
+    entry.level = ShapeProof::Relaxed;
   }
+  if (!entry.search &&
+      !open(entry, /*transfers=*/entry.level == ShapeProof::Opened))
+    return;
   if (!entry.tightened) {
-    Picoseconds most = std::min(limit(), enough), before = entry.bound;
+    Picoseconds most = std::min(limit(), enough);
     // Another form, which may say more, is asked first.
     bool another = entry.starts + entry.forms > 0 && !entry.stronger;
     if (another)
-      most = std::min(most, before + before / kWorthwhile);
-    entry.tightened = inSearchOf(entry, [&](PipelineSearch &search) {
-                        return search.tighten(most);
-                      }) <= most;
-    bool better = entry.bound - before > before / kWorthwhile;
-    entry.stronger |= better;
-    if (entry.bound > before || entry.strongest.weights.empty())
-      entry.strongest = entry.form;
+      most = std::min(most, entry.strength + entry.strength / kWorthwhile);
+    const Picoseconds own = inSearchOf(
+        entry, [&](PipelineSearch &search) { return search.tighten(most); });
+    entry.tightened = own <= most;
+    entry.note(own);
     if (!entry.tightened)
       return;
     if (entry.level == ShapeProof::Relaxed) {
@@ -510,11 +581,12 @@ void PlanSearch::Proof::advance(ShapeProof &entry, Picoseconds enough) {
         nextShift(entry);
     } else if (nextStart(entry)) {
       open(entry, /*transfers=*/true);
-    } else if (entry.forms == 0 && entry.form != entry.strongest) {
-      ++entry.starts;
+    } else if (entry.form != entry.strongest) {
       entry.form = entry.strongest;
       entry.tightened = open(entry, /*transfers=*/true);
     }
+    if (entry.search && entry.tightened)
+      entry.search->raise(entry.bound);
     return;
   }
   entry.slack =

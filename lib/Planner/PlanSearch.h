@@ -166,6 +166,7 @@ private:
   }
   llvm::Expected<PlannerResult> search();
   void boundWithoutMemory(Entry &entry, Picoseconds most);
+  void raiseWithoutMemory(Entry &entry);
   bool openProblem(Entry &entry, Moves moves);
   bool reopen(Entry &entry);
   bool openLight(Entry &entry);

@@ -122,8 +122,10 @@ Error PlanSearch::tryEqualGroups(PlannerResult &priced) {
   if (!found)
     return found.takeError();
   steps += found->steps;
-  if (!found->feasible())
+  if (!found->feasible()) {
+    log("equal groups: no plan is executed as fast");
     return Error::success();
+  }
   double faster =
       found->plan().samplesPerSecond / priced.plan().samplesPerSecond;
   log("equal groups: executed in " +

@@ -17,7 +17,7 @@ using namespace llvm;
 
 namespace galvatron::planner {
 
-std::optional<int64_t> StageRepair::excessOf(const Plan &plan, size_t stage) {
+std::optional<int64_t> StageRepair::excessOf(Plan &plan, size_t stage) {
   Expected<int64_t> found =
       stageExcess(context.model, context.cluster, plan,
                   static_cast<int64_t>(stage), context.options.memory);

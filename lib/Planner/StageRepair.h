@@ -58,7 +58,7 @@ public:
   Plan finish() &&;
 
 private:
-  std::optional<int64_t> excessOf(const Plan &plan, size_t stage);
+  std::optional<int64_t> excessOf(Plan &plan, size_t stage);
   bool giveFewest(Plan &plan, size_t stage, llvm::ArrayRef<size_t> some,
                   llvm::function_ref<Strategy(const Strategy &)> with);
   void keepPoints(size_t stage);

@@ -391,7 +391,7 @@ TEST(Chunked, stages_that_do_not_fit_are_repaired) {
     plan.stages[1].setRanges({{2, 2}, {6, 2}});
     for (int64_t l = 0; l < 8; ++l)
       plan.layers.push_back({model.layerName(l), l / 2 % 2, given});
-    auto excessOf = [&](const Plan &some, int64_t stage) {
+    auto excessOf = [&](Plan some, int64_t stage) {
       return llvm::cantFail(
           planner::stageExcess(model, cluster, some, stage, options.memory));
     };

@@ -207,8 +207,8 @@ TEST(Executed, no_form_is_above_a_plan) {
   EXPECT_GT(near, plans / 4);
   // They are what they were: a weaker one is a bound still.
   if (instances(150) == 150) {
-    EXPECT_NEAR(nearness / shapes, 0.796178, 1e-5);
-    EXPECT_NEAR(nearnessOfCuts / shapes, 0.877012, 1e-5);
+    EXPECT_NEAR(nearness / shapes, 0.825364, 1e-5);
+    EXPECT_NEAR(nearnessOfCuts / shapes, 0.904532, 1e-5);
     EXPECT_NEAR(nearnessOfForms / plans, 0.812772, 1e-5);
   }
 }

@@ -287,6 +287,50 @@ TEST(PipelineSearch, bounds_and_attempts_are_proofs) {
   }
 }
 
+/// A pipeline without a choice and with ample memory costs what is said of it
+/// without memory.
+static void leaveNoChoice(PipelineProblem &problem) {
+  for (std::vector<PipelineOption> &set : problem.optionSets)
+    set.resize(1);
+  for (std::vector<Picoseconds> &matrix : problem.matrices)
+    matrix.assign(matrix.size(), matrix.front());
+  for (PipelineStage &stage : problem.stages)
+    stage.memory = int64_t(1) << 40;
+  problem.ties.clear();
+}
+
+TEST(PipelineSearch, bounds_without_memory_agree_with_brute_force) {
+  std::mt19937_64 random(19);
+  int exact = 0, above = 0, pipelines = 0;
+  double nearness = 0;
+  for (int i = 0; i < instances(2000); ++i) {
+    PipelineProblem problem = randomProblem(random, {1, 4, 6});
+    const bool isForced = i % 2;
+    if (isForced)
+      leaveNoChoice(problem);
+    const Picoseconds least = leastWithoutMemory(problem, kNoBound - 1);
+    auto optimum = bruteforce::solvePipeline(problem);
+    if (!optimum)
+      continue;
+    ASSERT_LE(least, optimum->cost) << i;
+    ++pipelines;
+    nearness += static_cast<double>(least) / static_cast<double>(optimum->cost);
+    if (!isForced)
+      continue;
+    exact += least == optimum->cost;
+    // A limit changes nothing below it, and nothing is above it.
+    EXPECT_EQ(leastWithoutMemory(problem, least), least) << i;
+    above += leastWithoutMemory(problem, least - 1) == kNoBound;
+  }
+  EXPECT_EQ(exact, instances(2000) / 2);
+  EXPECT_EQ(above, exact);
+  if (instances(2000) == 2000)
+    EXPECT_NEAR(nearness / pipelines, 0.820242, 1e-5);
+  PipelineProblem steady = randomProblem(random);
+  steady.slowestAlone = true;
+  EXPECT_EQ(leastWithoutMemory(steady, kNoBound - 1), 0);
+}
+
 /// A caller that raises its limit while the bound is finite must come to an
 /// end where nothing fits: beyond the cost of any pipeline the bound is none.
 TEST(PipelineSearch, a_bound_beyond_every_pipeline_is_none) {
