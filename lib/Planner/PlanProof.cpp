@@ -88,6 +88,9 @@ struct ShapeProof {
   LeastForm strongest; ///< of those that were looked at
   /// What the problem of the form at hand takes if memory is endless.
   Picoseconds unbound = 0;
+  /// The strongest form as if memory were endless, until it is looked at with
+  /// memory.
+  std::optional<LeastForm> strongestUnbound;
   /// The bound that the strongest form has by itself.
   Picoseconds strength = 0;
   size_t starts = 0;     ///< forms that were looked at before any is solved
@@ -325,6 +328,11 @@ static void addWeight(LeastForm &form, const Candidate::StageEnds &ends,
 /// changes at a time, as long as that makes it stronger: the ends of more
 /// stages count; updates count where ends do; stages wait less for each other.
 bool PlanSearch::Proof::nextStart(ShapeProof &entry) {
+  if (entry.strongestUnbound) {
+    entry.form = *std::exchange(entry.strongestUnbound, std::nullopt);
+    if (entry.form != entry.strongest && !entry.form.weights.empty())
+      return true;
+  }
   // The opposite of a change that made it stronger is not tried.
   bool stronger = std::exchange(entry.stronger, false);
   if (entry.starts++ > 0) {
@@ -551,6 +559,7 @@ void PlanSearch::Proof::advance(ShapeProof &entry, Picoseconds enough) {
     }
     // Once more where moves between layers and memory count: which form is the
     // strongest may be another one then.
+    entry.strongestUnbound = std::move(entry.strongest);
     entry.form = LeastForm::first(plans.tables, entry.shape);
     entry.strongest = entry.form;
     entry.starts = entry.change = 0;
