@@ -642,7 +642,8 @@ private:
   /// Prices a plan that fits. Returns true if it is the best one now.
   bool price(Plan plan, bool isBeside) {
     // Nothing is offloaded if no layer's strategy is.
-    if (plan.offload.byLayer())
+    const Offload given = plan.offload;
+    if (given.byLayer())
       plan.offload = plan.homesOfLayers();
     Pricing pricing;
     pricing.lists = listsEach(plan);
@@ -660,7 +661,8 @@ private:
         return false;
     }
     workOfChanges += operations;
-    if (pricing.worthMs && isSlower(plan, pricing))
+    // What it gathers ahead was chosen with the homes that were given.
+    if (pricing.worthMs && plan.offload == given && isSlower(plan, pricing))
       return false;
     Expected<PlannerResult> priced =
         evaluateAmong(model, cluster, plan, options.memory, pricing);

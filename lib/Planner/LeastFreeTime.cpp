@@ -63,7 +63,8 @@ struct Sort {
 ///
 /// The slowest stage r takes c_r (1 - a_r) with a_r of it done ahead: at least
 /// any mean of that over the stages. Stages of the weight 1 / (T_r (1 - a_r)),
-/// where T_r is what the whole model takes there, count alike.
+/// where T_r is what the whole model takes there, count alike. From that mean
+/// on slowestStage() halves.
 class FreeTime : LeastTimes {
 public:
   FreeTime(CostTables &tables, const Shape &shape)
@@ -184,10 +185,11 @@ void FreeTime::addCuts() {
   }
 }
 
-/// Returns the least that the slowest stage takes in any partition, within a
-/// ten-thousandth: what no partition keeps below, of stages that each hold as
-/// many layers as they can do in that time. Empty ones count, which leaves a
-/// bound.
+/// Returns a lower bound of what the slowest stage takes in any partition, the
+/// least there is within a ten-thousandth. Stages in order take as many layers
+/// as they can do in a given time; if layers are left over, no partition is
+/// that fast. Stages may stay empty, which only lowers the bound. Halving
+/// begins at the mean.
 double FreeTime::slowestStage() const {
   std::vector<size_t> placeOf; // of layers, in layersOfKind
   for (size_t l = 0; l < model.layerCount(); ++l)
@@ -207,6 +209,8 @@ double FreeTime::slowestStage() const {
     }
     return next == placeOf.size();
   };
+  if (!(mean > 0))
+    return mean;
   double low = mean, high = mean;
   while (!isEnough(high))
     high *= 2;

@@ -135,8 +135,9 @@ void PlanSearch::boundWithoutMemory(Entry &entry, Picoseconds most) {
   entry.bound = std::max(entry.bound, entry.search->lowerBound());
 }
 
-/// Raises the entry's bound to what its problem takes if memory is endless, and
-/// above the limit if that is.
+/// Raises the entry's bound to what its problem takes if memory is endless, but
+/// to no more than just above the limit: options that cost more may be left out
+/// of the problem.
 void PlanSearch::raiseWithoutMemory(Entry &entry) {
   const Picoseconds most = limitFor(entry.shape.batch);
   const Picoseconds least =
@@ -176,9 +177,9 @@ bool PlanSearch::reopen(Entry &entry) {
 }
 
 /// Makes the entry's problem with the least that its cuts may take; false if
-/// that is of no use, or if the shape is too slow as if memory were endless.
-/// Where there are many sequences of groups most shapes are
-/// too slow even so, and what moves take by classes is dear to search.
+/// that is of no use, or if the shape takes too long with endless memory. Where
+/// there are many sequences of groups most shapes are too slow even so, and
+/// what moves take by classes is dear to search.
 bool PlanSearch::openLight(Entry &entry) {
   // Many shapes of a sweep share the bound that is made next.
   if (!space.anyGroups || !options.batch || !cutsAreCheap(entry.shape) ||

@@ -72,8 +72,10 @@ namespace {
 struct ShapeProof {
   Picoseconds bound = 0; ///< of any of its plans, executed
   Shape shape;
-  /// The transfers between layers are the dearest part to price: without them
-  /// first, but with what cuts take at least where that is cheap.
+  /// The relaxation that is next. Forms to begin with are compared without
+  /// memory (Starts). The transfers between layers are the dearest part to
+  /// price: without them first, but with what cuts take at least where that is
+  /// cheap.
   enum {
     Free,
     Rows,
@@ -91,6 +93,7 @@ struct ShapeProof {
   /// The strongest form as if memory were endless, until it is looked at with
   /// memory.
   std::optional<LeastForm> strongestUnbound;
+  bool compared = false; ///< all forms to begin with, with memory
   /// The bound that the strongest form has by itself.
   Picoseconds strength = 0;
   size_t starts = 0;     ///< forms that were looked at before any is solved
@@ -257,7 +260,7 @@ bool PlanSearch::Proof::open(ShapeProof &entry, bool transfers) {
                                                   plans.stageClasses);
   // Forms to begin with are compared by what they say themselves. Later nothing
   // below the bound of another form is of interest.
-  if (!transfers || entry.forms > 0) {
+  if (!transfers || entry.compared) {
     entry.search->raise(entry.bound);
     entry.strength = before;
   } else if (entry.level != ShapeProof::Opened) {
@@ -323,15 +326,18 @@ static void addWeight(LeastForm &form, const Candidate::StageEnds &ends,
   shift(form.updates, ends.updates);
 }
 
-/// Another form to begin with, if there is one: what it takes without memory is
-/// told in no time beside solving one. From the strongest so far one thing
-/// changes at a time, as long as that makes it stronger: the ends of more
-/// stages count; updates count where ends do; stages wait less for each other.
+/// Gives the entry another form to begin with, if there is one: what bounds
+/// tell of each takes few steps beside solving one. With memory the strongest
+/// one without it comes first. From the strongest so far one thing changes at a
+/// time, as long as that makes it stronger: the ends of more stages count;
+/// updates count where ends do; stages wait less for each other.
 bool PlanSearch::Proof::nextStart(ShapeProof &entry) {
   if (entry.strongestUnbound) {
-    entry.form = *std::exchange(entry.strongestUnbound, std::nullopt);
-    if (entry.form != entry.strongest && !entry.form.weights.empty())
+    LeastForm other = *std::exchange(entry.strongestUnbound, std::nullopt);
+    if (other != entry.strongest && !other.weights.empty()) {
+      entry.form = std::move(other);
       return true;
+    }
   }
   // The opposite of a change that made it stronger is not tried.
   bool stronger = std::exchange(entry.stronger, false);
@@ -354,7 +360,8 @@ bool PlanSearch::Proof::nextStart(ShapeProof &entry) {
   return false;
 }
 
-/// Looks at a form to begin with.
+/// Makes the problem of a form to begin with and notes what it takes if memory
+/// is endless.
 void PlanSearch::Proof::start(ShapeProof &entry) {
   const bool isFirst = entry.level == ShapeProof::Cuts;
   if (isFirst) {
@@ -365,8 +372,12 @@ void PlanSearch::Proof::start(ShapeProof &entry) {
   }
   if (!make(entry, fewMoves(entry.shape)))
     return;
-  layBy(entry);
   entry.note(entry.unbound);
+  // The next form has another problem, if there are several.
+  if (LeastForm::hasWeights(entry.shape))
+    entry.candidate.reset();
+  else
+    layBy(entry);
 }
 
 /// The next form of an entry, after what `found` is the least of: a game in
@@ -588,9 +599,10 @@ void PlanSearch::Proof::advance(ShapeProof &entry, Picoseconds enough) {
     } else if (entry.forms > 0) {
       if (!std::exchange(entry.stronger, false))
         nextShift(entry);
-    } else if (nextStart(entry)) {
+    } else if (!entry.compared && nextStart(entry)) {
       open(entry, /*transfers=*/true);
-    } else if (entry.form != entry.strongest) {
+    } else if (!std::exchange(entry.compared, true) &&
+               entry.form != entry.strongest) {
       entry.form = entry.strongest;
       entry.tightened = open(entry, /*transfers=*/true);
     }

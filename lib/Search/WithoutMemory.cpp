@@ -9,10 +9,18 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <algorithm>
+#include <bit>
+#include <tuple>
+
 using namespace llvm;
 
 namespace galvatron {
 namespace {
+
+/// Labels of one place that there may be before those that others dominate go,
+/// which they do each time the rest has doubled.
+constexpr size_t kMostLabels = 64;
 
 /// The first stages of a pipeline: the sum of their C, and their largest N.
 struct FirstStages {
@@ -24,6 +32,8 @@ struct LeastOfLayer {
   Picoseconds time, nosync;
 };
 
+/// The search for the best partition where every layer is at its fastest: a
+/// shortest path over stages and the layers before them.
 class WithoutMemory {
 public:
   WithoutMemory(const PipelineProblem &problem, Picoseconds atMost)
@@ -92,7 +102,9 @@ private:
         add(stage, problem.transforms[place][l - 1]);
       const LeastOfLayer &least = leastOf[problem.layers[place][l]];
       stage.time += least.time;
-      stage.nosync += least.nosync;
+      // One micro-batch waits for no slowest stage.
+      if (problem.microBatches > 1)
+        stage.nosync += least.nosync;
       if ((problem.microBatches - 1) * stage.nosync > atMost)
         return;
       if ((isLast && l + 1 < layers) || (end > 0 && l + 1 != end))
@@ -100,18 +112,24 @@ private:
       FirstStages whole = stage;
       if (!isLast)
         add(whole, cutBehind(s, l).activation);
+      std::vector<FirstStages> &front = to[l + 1];
+      const size_t known = front.size();
       for (const FirstStages &first : before) {
         FirstStages both{first.time + whole.time,
                          std::max(first.nosync, whole.nosync)};
         if (costOf(both, l + 1) <= atMost)
-          to[l + 1].push_back(both);
+          front.push_back(both);
       }
+      if (front.size() > kMostLabels &&
+          std::bit_width(front.size()) > std::bit_width(known))
+        removeDominated(front);
     }
   }
 
   void add(FirstStages &stage, size_t matrix) const {
     stage.time += leastMove[matrix];
-    stage.nosync += leastMove[matrix];
+    if (problem.microBatches > 1)
+      stage.nosync += leastMove[matrix];
   }
   const PipelineCut &cutBehind(size_t stage, size_t layer) const {
     return problem.cuts[problem.cutPlace[stage]][layer];
