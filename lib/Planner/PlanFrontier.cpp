@@ -140,10 +140,12 @@ void PlanSearch::boundWithoutMemory(Entry &entry, Picoseconds most) {
 /// of the problem.
 void PlanSearch::raiseWithoutMemory(Entry &entry) {
   const Picoseconds most = limitFor(entry.shape.batch);
+  // Without a limit there are many labels.
+  if (most >= kNoBound)
+    return;
   const Picoseconds least =
       leastWithoutMemory(entry.candidate->problem(), most);
-  entry.bound = std::max(entry.bound,
-                         most < kNoBound ? std::min(least, most + 1) : least);
+  entry.bound = std::max(entry.bound, std::min(least, most + 1));
 }
 
 /// Makes the entry's problem; false if it cannot be posed.

@@ -21,6 +21,9 @@ namespace {
 /// Labels of one place that there may be before those that others dominate go,
 /// which they do each time the rest has doubled.
 constexpr size_t kMostLabels = 64;
+/// The most labels that are made, some milliseconds: many unlike layers have
+/// more, and a search bounds them as quickly.
+constexpr size_t kMostWork = 200'000;
 
 /// The first stages of a pipeline: the sum of their C, and their largest N.
 struct FirstStages {
@@ -69,11 +72,13 @@ public:
       if (!problem.partition.empty())
         given += problem.partition[s];
       for (size_t begin = s; begin + behind < layers; ++begin)
-        if (!fronts[begin].empty())
+        if (!fronts[begin].empty() && work <= kMostWork)
           addStages(s, begin, layers - behind, given, fronts[begin], next);
       for (std::vector<FirstStages> &front : next)
         removeDominated(front);
       fronts = std::move(next);
+      if (work > kMostWork)
+        return 0;
     }
     Picoseconds least = kNoBound;
     for (const FirstStages &whole : fronts[layers])
@@ -91,7 +96,7 @@ private:
   /// lengths up to layer `last`; `end` is where it ends if that is given.
   void addStages(size_t s, size_t begin, size_t last, size_t end,
                  ArrayRef<FirstStages> before,
-                 std::vector<std::vector<FirstStages>> &to) const {
+                 std::vector<std::vector<FirstStages>> &to) {
     const size_t place = problem.stages[s].place;
     const bool isLast = s + 1 == problem.stages.size();
     FirstStages stage;
@@ -114,6 +119,7 @@ private:
         add(whole, cutBehind(s, l).activation);
       std::vector<FirstStages> &front = to[l + 1];
       const size_t known = front.size();
+      work += before.size();
       for (const FirstStages &first : before) {
         FirstStages both{first.time + whole.time,
                          std::max(first.nosync, whole.nosync)};
@@ -149,6 +155,7 @@ private:
   const PipelineProblem &problem;
   Picoseconds atMost;
   size_t layers;
+  size_t work = 0;                    ///< labels made so far
   std::vector<LeastOfLayer> leastOf;  ///< by option set
   std::vector<Picoseconds> leastMove; ///< by matrix
   /// The least of all layers from one on, wherever they are.

@@ -321,8 +321,8 @@ PipelineNeed leastNeed(const PipelineProblem &problem);
 /// A lower bound of the cost of every pipeline as if memory were endless: the
 /// best partition where every layer has its least C and its least N, and every
 /// move the least of all classes. kNoBound if that is above `atMost`. Takes
-/// little time beside making a search; 0, which says nothing, where the slowest
-/// stage alone counts.
+/// little time beside making a search; 0, which says nothing, where it would
+/// not, or where the slowest stage alone counts.
 Picoseconds leastWithoutMemory(const PipelineProblem &problem,
                                Picoseconds atMost);
 
