@@ -661,7 +661,8 @@ private:
         return false;
     }
     workOfChanges += operations;
-    // What it gathers ahead was chosen with the homes that were given.
+    // Gathers ahead were chosen with the homes that were given: other homes
+    // need the whole evaluation.
     if (pricing.worthMs && plan.offload == given && isSlower(plan, pricing))
       return false;
     Expected<PlannerResult> priced =

@@ -24,7 +24,7 @@ using namespace llvm;
 namespace galvatron {
 
 /// Returns true if a layer is gathered ahead, once its stage was fitted.
-static bool gathersAhead(ArrayRef<StageLayer> layers) {
+static bool hasGatherAhead(ArrayRef<StageLayer> layers) {
   return any_of(layers, [](const StageLayer &layer) {
     return layer.forwardAhead || layer.backwardAhead;
   });
@@ -41,7 +41,7 @@ Expected<int64_t> planner::stageExcess(LayerModel &model,
   markGathersAhead(*contents, plan, stage);
   const int64_t bytes =
       fitStage(contents->layers, contents->shape, available).total();
-  plan.stages[stage].gathersAhead = gathersAhead(contents->layers);
+  plan.stages[stage].gathersAhead = hasGatherAhead(contents->layers);
   return bytes - available;
 }
 
@@ -189,7 +189,7 @@ Expected<PlannerResult> planner::evaluateAmong(LayerModel &model,
     int64_t available = cluster.budgetOf(stage.devices, memory);
     markGathersAhead(*contents, plan, s);
     stage.ledger = fitStage(memoryLayers, shape, available);
-    stage.gathersAhead = gathersAhead(memoryLayers);
+    stage.gathersAhead = hasGatherAhead(memoryLayers);
     stage.hostLedger = hostLedger(memoryLayers, shape);
     stage.peakBytes = stage.ledger.total();
     size_t i = 0;

@@ -88,7 +88,7 @@ struct ShapeProof {
   } level = Free;
   LeastForm form;
   LeastForm strongest; ///< of those that were looked at
-  /// What the problem of the form at hand takes if memory is endless.
+  /// The lower bound of the current form's problem without memory limits.
   Picoseconds unbound = 0;
   /// The strongest form as if memory were endless, until it is looked at with
   /// memory.
